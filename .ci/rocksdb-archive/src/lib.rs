@@ -1,0 +1,1 @@
+//! Exists only to let cargo fetch and compile RocksDB's sources.

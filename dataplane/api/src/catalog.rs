@@ -1,0 +1,29 @@
+//! Changing the catalog on a caller's behalf: read, propose, and once more if another incarnation came between.
+
+use std::sync::Arc;
+
+use veena_contract::{CatalogView, Command, CommandError, ProposeError, TopicName, TopicRecord};
+
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// Proposes the command that `command` makes of the newest view. A change in between is read again once; the second one is the answer.
+pub(crate) async fn propose(
+    state: &ApiState,
+    command: impl Fn(&CatalogView) -> Result<Command, Problem>,
+) -> Result<Arc<CatalogView>, Problem> {
+    match state.parts.writer.propose(command(&state.view())?).await {
+        Err(error) if is_changed(&error) => Ok(state.parts.writer.propose(command(&state.view())?).await?),
+        other => Ok(other?),
+    }
+}
+
+/// Was the command made of something that has changed since?
+pub(crate) fn is_changed(error: &ProposeError) -> bool {
+    matches!(error, ProposeError::Refused(CommandError::Changed))
+}
+
+/// The living topic of this name in a view.
+pub(crate) fn topic<'a>(state: &ApiState, view: &'a CatalogView, name: &TopicName) -> Result<&'a Arc<TopicRecord>, Problem> {
+    view.topic(&state.tenant, name).ok_or_else(Problem::topic_not_found)
+}

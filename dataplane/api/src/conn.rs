@@ -1,0 +1,293 @@
+//! One connection, as its handler, its socket and its watchdog see it together: which phase it is in since when, who its peer is, and
+//! which leases ride on answers that the socket has not taken yet.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::time::Instant;
+use veena_broker::engine::Deliveries;
+
+/// Something that rides on an answer: it counts once the socket has taken the answer, and is released when dropped before.
+pub(crate) trait Written: Send + 'static {
+    /// The socket has taken the answer.
+    fn written(self);
+}
+
+impl Written for Deliveries {
+    fn written(self) {
+        Deliveries::written(self);
+    }
+}
+
+/// What a connection is doing. Each but `Busy` has a time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// Open, nothing received yet.
+    New = 0,
+    /// Between requests.
+    Idle = 1,
+    /// A request's head has begun to arrive.
+    Head = 2,
+    /// A handler is at work, maybe parked in a long poll; it keeps its own time.
+    Busy = 3,
+    /// An answer is on its way out.
+    Answering = 4,
+}
+
+/// How long each phase may last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PhaseLimits {
+    pub(crate) head: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) answer: Duration,
+}
+
+impl PhaseLimits {
+    /// How often a connection is looked at while nothing limits it.
+    pub(crate) fn step(&self) -> Duration {
+        self.head.min(self.idle).min(self.answer)
+    }
+}
+
+/// What the watchdog should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Look again then.
+    Until(Instant),
+    /// The phase has lasted too long: close.
+    Expired,
+}
+
+/// State shared by the parts of one connection.
+pub(crate) struct Conn<D = Deliveries> {
+    opened: Instant,
+    phase: AtomicU8,
+    since_ms: AtomicU64,
+    linger: AtomicBool,
+    leases: Mutex<SmallVec<[D; 1]>>,
+    pub(crate) identity: Arc<Identity>,
+}
+
+impl<D: Written> Conn<D> {
+    pub(crate) fn new(identity: Arc<Identity>) -> Self {
+        Self {
+            opened: Instant::now(),
+            phase: AtomicU8::new(Phase::New as u8),
+            since_ms: AtomicU64::new(0),
+            linger: AtomicBool::new(false),
+            leases: Mutex::new(SmallVec::new()),
+            identity,
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let elapsed = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.since_ms.store(elapsed, Ordering::Relaxed);
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    /// Bytes arrived: if no request was under way, one has begun.
+    pub(crate) fn bytes_arrived(&self) {
+        if self.phase.load(Ordering::Relaxed) <= Phase::Idle as u8 {
+            self.enter(Phase::Head);
+        }
+    }
+
+    /// A request's head is complete.
+    pub(crate) fn request_began(&self) {
+        self.linger.store(false, Ordering::Relaxed);
+        self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
+    }
+
+    /// Has its client not sent a byte yet?
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == Phase::New as u8
+    }
+
+    /// The handler has answered.
+    pub(crate) fn answer_began(&self) {
+        self.enter(Phase::Answering);
+    }
+
+    /// Leases on their way: they stand once the socket has taken everything written so far.
+    pub(crate) fn riding(&self, leases: D) {
+        self.leases.lock().push(leases);
+    }
+
+    /// The socket has taken everything that was written.
+    pub(crate) fn flushed(&self) {
+        let riding = std::mem::take(&mut *self.leases.lock());
+        for leases in riding {
+            leases.written();
+        }
+        if self.phase.load(Ordering::Relaxed) == Phase::Answering as u8 {
+            self.enter(Phase::Idle);
+        }
+    }
+
+    /// A request was answered before its body was read: do not reset the connection under the answer.
+    pub(crate) fn linger_at_close(&self) {
+        self.linger.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lingers(&self) -> bool {
+        self.linger.load(Ordering::Relaxed)
+    }
+
+    /// Has the phase lasted too long?
+    pub(crate) fn watch(&self, now: Instant, limits: &PhaseLimits) -> Watch {
+        let phase = self.phase.load(Ordering::Relaxed);
+        let limit = if phase == Phase::Busy as u8 {
+            return Watch::Until(now + limits.step());
+        } else if phase == Phase::Idle as u8 {
+            limits.idle
+        } else if phase == Phase::Answering as u8 {
+            limits.answer
+        } else {
+            limits.head
+        };
+        let until = self.opened + Duration::from_millis(self.since_ms.load(Ordering::Relaxed)) + limit;
+        if now >= until { Watch::Expired } else { Watch::Until(until) }
+    }
+}
+
+/// Who is calling, as far as limits are concerned: without security, the peer's address.
+#[derive(Default)]
+pub(crate) struct Identity {
+    consumes: AtomicUsize,
+    produces: AtomicUsize,
+}
+
+/// A counted part of an identity's cap, given back when dropped.
+pub(crate) struct InFlight<'a> {
+    counter: &'a AtomicUsize,
+    count: usize,
+}
+
+impl Identity {
+    /// Room for consumes of `count` messages, unless the cap (0: none) is reached.
+    pub(crate) fn consume(&self, count: usize, max: usize) -> Option<InFlight<'_>> {
+        InFlight::take(&self.consumes, count, max)
+    }
+
+    /// Room for one produce, unless the cap (0: none) is reached.
+    pub(crate) fn produce(&self, max: usize) -> Option<InFlight<'_>> {
+        InFlight::take(&self.produces, 1, max)
+    }
+}
+
+impl<'a> InFlight<'a> {
+    fn take(counter: &'a AtomicUsize, count: usize, max: usize) -> Option<Self> {
+        let count = if max == 0 { 0 } else { count.min(max) };
+        let before = counter.fetch_add(count, Ordering::Relaxed);
+        let taken = Self { counter, count };
+        (count == 0 || before + count <= max).then_some(taken)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// The identities that have a connection open. Ordered, because callers choose their addresses.
+#[derive(Default)]
+pub(crate) struct Identities {
+    open: Mutex<BTreeMap<IpAddr, (Arc<Identity>, usize)>>,
+}
+
+impl Identities {
+    pub(crate) fn enter(&self, address: IpAddr) -> Arc<Identity> {
+        let mut open = self.open.lock();
+        let (identity, connections) = open.entry(address).or_default();
+        *connections += 1;
+        Arc::clone(identity)
+    }
+
+    pub(crate) fn leave(&self, address: IpAddr) {
+        let mut open = self.open.lock();
+        if let Some((_, connections)) = open.get_mut(&address) {
+            *connections -= 1;
+            if *connections == 0 {
+                open.remove(&address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Written for Arc<AtomicUsize> {
+        fn written(self) {
+            self.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    const LIMITS: PhaseLimits =
+        PhaseLimits { head: Duration::from_secs(10), idle: Duration::from_secs(60), answer: Duration::from_secs(30) };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parked_request_never_expires_and_every_other_phase_does() {
+        let conn: Conn<Arc<AtomicUsize>> = Conn::new(Arc::default());
+        let later = |s| Instant::now() + Duration::from_secs(s);
+        assert_eq!(conn.watch(later(10), &LIMITS), Watch::Expired);
+        conn.bytes_arrived();
+        assert_eq!(conn.watch(later(10), &LIMITS), Watch::Expired);
+        conn.request_began();
+        assert!(matches!(conn.watch(later(1000), &LIMITS), Watch::Until(_)));
+        conn.answer_began();
+        assert!(matches!(conn.watch(later(29), &LIMITS), Watch::Until(_)));
+        assert_eq!(conn.watch(later(30), &LIMITS), Watch::Expired);
+        conn.flushed();
+        assert!(matches!(conn.watch(later(59), &LIMITS), Watch::Until(_)));
+        assert_eq!(conn.watch(later(60), &LIMITS), Watch::Expired);
+    }
+
+    #[test]
+    fn leases_count_when_the_socket_took_them_and_not_before() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let conn = Conn::new(Arc::default());
+        conn.riding(Arc::clone(&count));
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+        conn.flushed();
+        conn.flushed();
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        conn.riding(Arc::clone(&count));
+        drop(conn);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[test]
+    fn a_cap_counts_live_requests_only() {
+        let identity = Identity::default();
+        let first = identity.consume(3, 4).expect("room");
+        assert!(identity.consume(2, 4).is_none());
+        let second = identity.consume(1, 4).expect("room");
+        drop((first, second));
+        assert!(identity.consume(100, 4).is_some(), "one request larger than the cap is clamped to it");
+        assert!(identity.consume(100, 0).is_some());
+    }
+
+    #[test]
+    fn an_identity_is_forgotten_with_its_last_connection() {
+        let identities = Identities::default();
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let (a, b) = (identities.enter(address), identities.enter(address));
+        assert!(Arc::ptr_eq(&a, &b));
+        identities.leave(address);
+        assert!(Arc::ptr_eq(&a, &identities.enter(address)));
+        identities.leave(address);
+        identities.leave(address);
+        assert!(identities.open.lock().is_empty());
+    }
+}

@@ -1,0 +1,234 @@
+//! The one layer around every request: route, guard, handler, counters. It knows no operation.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body::Body;
+use tokio::time::Instant;
+use tracing::error;
+use veena_contract::{ErrorCode, TopicName};
+
+use crate::answer::Answer;
+use crate::body::{self, BodyLimits, RequestBody};
+use crate::conn::Conn;
+use crate::metrics::{Metrics, Row};
+use crate::problem::Problem;
+use crate::route::{self, Matched, Route, Verb};
+use crate::state::ApiState;
+use crate::{ack, children, consume, health, produce, produce_batch, topic_patch, topics};
+
+/// One request on its way to a handler.
+pub(crate) struct Call<'a> {
+    pub(crate) state: &'a ApiState,
+    pub(crate) conn: Option<&'a Arc<Conn>>,
+    pub(crate) parts: &'a Parts,
+    topic: Cow<'a, str>,
+    child: Cow<'a, str>,
+}
+
+impl Call<'_> {
+    /// The topic named in the path. A name that no topic can have names no topic.
+    pub(crate) fn topic(&self) -> Result<TopicName, Problem> {
+        TopicName::parse(&self.topic).map_err(|_| Problem::topic_not_found())
+    }
+
+    /// The child named in the path.
+    pub(crate) fn child(&self) -> Result<TopicName, Problem> {
+        TopicName::parse(&self.child).map_err(|_| Problem::topic_not_found())
+    }
+
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.parts.uri.query()
+    }
+
+    /// Does the caller name itself as a client library?
+    pub(crate) fn names_its_client(&self) -> bool {
+        names_its_client(&self.parts.headers)
+    }
+
+    /// The whole body, up to `bytes_max`.
+    pub(crate) async fn body(&self, body: RequestBody, bytes_max: usize) -> Result<bytes::Bytes, Problem> {
+        let limits = BodyLimits { bytes_max, stall: self.state.config.read_timeout, reserve: None };
+        Ok(body::read(body, limits).await?)
+    }
+
+    /// 64 random bits.
+    pub(crate) fn random(&self) -> u64 {
+        self.state.parts.entropy.next_u64()
+    }
+}
+
+/// Answers one request. Dropping the future means the client has left.
+pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: Request<RequestBody>) -> Answer {
+    let began = Instant::now();
+    let (parts, body) = request.into_parts();
+    let matched = route::find(parts.uri.path());
+    let verb = matched.as_ref().and_then(|m| m.route.verb(&parts.method));
+    let row = match (&matched, verb) {
+        (Some(matched), Some(verb)) => Row::of(matched.route, verb),
+        _ => Row::UNMATCHED,
+    };
+    let mut counted = Counted { metrics: &state.metrics, row, began, status: 499, bytes_in: content_length(&parts.headers), bytes_out: 0 };
+    state.metrics.begin();
+    let sends_body = !body.is_end_stream();
+
+    let outcome = match admit(state, &parts, matched, verb) {
+        Err(problem) => Err(problem),
+        Ok((matched, verb)) => {
+            let call = Call { state, conn, parts: &parts, topic: matched.topic, child: matched.child };
+            match AssertUnwindSafe(dispatch(&call, matched.route, verb, body)).catch_unwind().await {
+                Ok(outcome) => outcome,
+                Err(_panic) => {
+                    state.metrics.panics.add(1);
+                    error!(route = matched.route.template(), "a handler panicked");
+                    Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic"))
+                }
+            }
+        }
+    };
+    let answer = outcome.unwrap_or_else(|problem| refuse(state, row, problem));
+    if sends_body
+        && answer.status().as_u16() >= 400
+        && let Some(conn) = conn
+    {
+        conn.linger_at_close();
+    }
+    counted.status = answer.status().as_u16();
+    counted.bytes_out = answer.body().len() as u64;
+    answer
+}
+
+fn refuse(state: &ApiState, row: Row, problem: Problem) -> Answer {
+    let instance = state.parts.entropy.next_u64();
+    if problem.status.is_server_error() && problem.status != StatusCode::SERVICE_UNAVAILABLE {
+        let instance = format_args!("{instance:016x}");
+        error!(%instance, route = row.template(), code = problem.code.as_str(), error = %problem.text, "a request failed");
+    }
+    problem.into_answer(instance)
+}
+
+/// What is refused before a handler is asked: head too large, unknown path, cross-site writes, wrong method.
+fn admit<'a>(state: &ApiState, parts: &Parts, matched: Option<Matched<'a>>, verb: Option<Verb>) -> Result<(Matched<'a>, Verb), Problem> {
+    if head_bytes(parts) > state.config.max_header_bytes {
+        let text = "431 Request Header Fields Too Large";
+        return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ErrorCode::HeadersTooLarge, text).plain().closing());
+    }
+    let Some(matched) = matched else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "404 page not found").plain());
+    };
+    let writes = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
+    if writes && state.config.cross_site_guard && !is_safe_across_sites(&parts.headers) {
+        let text =
+            "unsupported media type: send Content-Type application/json or application/octet-stream, or name the client in X-Narad-Client";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorCode::UnsupportedMediaType, text));
+    }
+    let verb = verb.ok_or_else(|| Problem::method_not_allowed(matched.route.allow()))?;
+    Ok((matched, verb))
+}
+
+/// The hot routes run inside this future; the others get one of their own, so that a parked connection stays small.
+async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) -> Result<Answer, Problem> {
+    match (route, verb) {
+        (Route::Produce, _) => produce::produce(call, body).await,
+        (Route::Consume, _) => consume::consume(call).await,
+        (Route::Ack, _) => ack::ack(call, body).await,
+        (Route::ProduceBatch, _) => Box::pin(produce_batch::produce_batch(call, body)).await,
+        (Route::Topics, Verb::Post) => Box::pin(topics::create(call, body)).await,
+        (Route::Topics, _) => topics::list(call),
+        (Route::Topic, Verb::Patch) => Box::pin(topic_patch::patch(call, body)).await,
+        (Route::Topic, Verb::Delete) => Box::pin(topics::delete(call)).await,
+        (Route::Topic, _) => Box::pin(topics::describe(call)).await,
+        (Route::Schema, _) => topics::schema(call),
+        (Route::Children, Verb::Post) => Box::pin(children::attach(call, body)).await,
+        (Route::Children, _) => Box::pin(children::list(call)).await,
+        (Route::Child, _) => Box::pin(children::detach(call)).await,
+        (Route::Healthz, _) => Ok(health::healthz(call)),
+        (Route::Readyz, _) => health::readyz(call),
+        (Route::Metrics, _) => health::metrics(call),
+    }
+}
+
+/// The size of the head as it was sent, near enough.
+fn head_bytes(parts: &Parts) -> usize {
+    let target = parts.uri.path().len() + parts.uri.query().map_or(0, |query| query.len() + 1);
+    let headers: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    parts.method.as_str().len() + target + 12 + headers
+}
+
+fn is_safe_across_sites(headers: &HeaderMap) -> bool {
+    let has_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(|value| {
+        let media = value.split(';').next().unwrap_or_default().trim();
+        media.eq_ignore_ascii_case("application/json") || media.eq_ignore_ascii_case("application/octet-stream")
+    });
+    has_type || names_its_client(headers)
+}
+
+fn names_its_client(headers: &HeaderMap) -> bool {
+    ["x-narad-client", "x-veena-client"].iter().any(|name| headers.get(*name).is_some_and(|value| !value.is_empty()))
+}
+
+fn content_length(headers: &HeaderMap) -> u64 {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// Counts a request when it ends, also when its client leaves.
+struct Counted<'a> {
+    metrics: &'a Metrics,
+    row: Row,
+    began: Instant,
+    status: u16,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.metrics.end(self.row, self.status, self.began.elapsed(), self.bytes_in, self.bytes_out);
+    }
+}
+
+/// The plane as a router, for tests and for merging with other planes. Leases of an answer count once its body was taken; only
+/// [`crate::serve`] knows about sockets.
+pub fn router(state: ApiState) -> axum::Router {
+    axum::Router::new().fallback_service(tower::service_fn(move |request: Request<axum::body::Body>| {
+        let state = state.clone();
+        async move {
+            let is_head = request.method() == Method::HEAD;
+            let answer = handle(&state, None, request.map(RequestBody::Boxed)).await;
+            let answer = if is_head { answer.map(|_| axum::body::Body::empty()) } else { answer.map(axum::body::Body::new) };
+            Ok::<_, Infallible>(answer)
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn a_write_that_a_web_page_could_send_is_not_safe() {
+        for pairs in [&[][..], &[("content-type", "text/plain")], &[("x-narad-client", "")], &[("content-type", "application/jsonx")]] {
+            assert!(!is_safe_across_sites(&headers(pairs)), "{pairs:?}");
+        }
+        for pairs in [
+            &[("content-type", "application/json; charset=utf-8")][..],
+            &[("content-type", "Application/Octet-Stream")],
+            &[("x-narad-client", "go")],
+            &[("x-veena-client", "cli")],
+        ] {
+            assert!(is_safe_across_sites(&headers(pairs)), "{pairs:?}");
+        }
+    }
+}

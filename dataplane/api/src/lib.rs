@@ -1,0 +1,40 @@
+//! The client-facing HTTP plane: HTTP/1.1 in, engine calls out.
+//!
+//! One resource a file, thin handlers: parse, ask the engine or the catalog, encode. This crate never touches a disk, never decides where a
+//! message goes and never destroys anything; it holds no state of its own beyond counters, caches of compiled schemas and the connections.
+
+mod ack;
+mod answer;
+mod batch_body;
+mod bodies;
+mod body;
+mod budget;
+mod catalog;
+mod children;
+mod config;
+mod conn;
+mod consume;
+mod duration;
+mod edge;
+mod headers;
+mod health;
+mod io;
+mod json;
+mod message_json;
+mod metrics;
+mod problem;
+mod produce;
+mod produce_batch;
+mod query;
+mod route;
+mod schema;
+mod serve;
+mod state;
+mod topic_patch;
+mod topics;
+
+pub use config::{ApiConfig, TopicDefaults};
+pub use edge::router;
+pub use metrics::{Metrics, render};
+pub use serve::serve;
+pub use state::{ApiParts, ApiState};

@@ -1,0 +1,305 @@
+//! Counters of the plane (http-contract 8). Every cell has its place in an array, so that a request finds it without a look-up.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::route::{Route, Verb};
+use crate::state::ApiState;
+
+/// Statuses that have a cell of their own; the last cell is for all others.
+const STATUSES: [u16; 19] = [200, 201, 202, 204, 400, 404, 405, 408, 409, 410, 413, 415, 421, 429, 431, 499, 500, 502, 503];
+const STATUS_CELLS: usize = STATUSES.len() + 1;
+const ROWS: usize = Route::ALL.len() * Verb::ALL.len() + 1;
+const BOUNDS_US: [u64; 15] =
+    [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000];
+
+/// A counter that only grows.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A histogram of durations.
+#[derive(Default)]
+pub(crate) struct Histogram {
+    sum_us: Counter,
+    buckets: [Counter; BOUNDS_US.len() + 1],
+}
+
+impl Histogram {
+    pub(crate) fn observe(&self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
+        self.buckets[bucket].add(1);
+        self.sum_us.add(us);
+    }
+
+    fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum()
+    }
+
+    fn render(&self, out: &mut String, name: &str, labels: &str) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut total = 0;
+        for (bucket, bound) in self.buckets.iter().zip(BOUNDS_US) {
+            total += bucket.get();
+            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {total}", seconds(bound));
+        }
+        total += self.buckets[BOUNDS_US.len()].get();
+        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}");
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(out, "{name}_sum{braces} {}\n{name}_count{braces} {total}", seconds(self.sum_us.get()));
+    }
+}
+
+fn seconds(us: u64) -> String {
+    let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Why a consume ended.
+#[derive(Clone, Copy)]
+pub(crate) enum WaitOutcome {
+    /// With messages.
+    Hit,
+    /// Empty after its wait.
+    Timeout,
+    /// Before its end: the client left or the node stops.
+    Cancelled,
+    /// Empty, and it did not want to wait.
+    NoWait,
+}
+
+impl WaitOutcome {
+    const ALL: [(WaitOutcome, &'static str); 4] =
+        [(Self::Hit, "hit"), (Self::Timeout, "timeout"), (Self::Cancelled, "cancelled"), (Self::NoWait, "no_wait")];
+}
+
+/// Which requests a cell counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Row(usize);
+
+impl Row {
+    /// Requests that no route takes.
+    pub(crate) const UNMATCHED: Row = Row(ROWS - 1);
+
+    /// The row of a route and a method it serves.
+    pub(crate) fn of(route: Route, verb: Verb) -> Self {
+        Self(route as usize * Verb::ALL.len() + verb as usize)
+    }
+
+    /// The path's template, for logs.
+    pub(crate) fn template(self) -> &'static str {
+        if self.0 == Self::UNMATCHED.0 { "unmatched" } else { Route::ALL[self.0 / Verb::ALL.len()].template() }
+    }
+
+    fn label(self) -> (String, &'static str) {
+        if self.0 == Self::UNMATCHED.0 {
+            return ("unmatched".into(), "other");
+        }
+        let (route, verb) = (Route::ALL[self.0 / Verb::ALL.len()], Verb::ALL[self.0 % Verb::ALL.len()]);
+        (format!("{} {}", verb.name(), route.template()), verb.name())
+    }
+}
+
+/// All counters of the plane.
+pub struct Metrics {
+    requests: Box<[Histogram]>,
+    bytes_in: [Counter; ROWS],
+    bytes_out: [Counter; ROWS],
+    began: Counter,
+    ended: Counter,
+    pub(crate) connections_opened: Counter,
+    pub(crate) connections_closed: Counter,
+    pub(crate) connections_expired: Counter,
+    pub(crate) accept_errors: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) messages_accepted: Counter,
+    pub(crate) bytes_accepted: Counter,
+    pub(crate) messages_delivered: Counter,
+    pub(crate) bytes_delivered: Counter,
+    pub(crate) acks: Counter,
+    pub(crate) extends: Counter,
+    pub(crate) nacks: Counter,
+    pub(crate) settles_refused: Counter,
+    pub(crate) produce_refused: Counter,
+    pub(crate) budget_refused: Counter,
+    pub(crate) schema_refused: Counter,
+    pub(crate) schema_seconds: Histogram,
+    consume_wait: [Histogram; 4],
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            requests: std::iter::repeat_with(Histogram::default).take(ROWS * STATUS_CELLS).collect(),
+            bytes_in: std::array::from_fn(|_| Counter::default()),
+            bytes_out: std::array::from_fn(|_| Counter::default()),
+            began: Counter::default(),
+            ended: Counter::default(),
+            connections_opened: Counter::default(),
+            connections_closed: Counter::default(),
+            connections_expired: Counter::default(),
+            accept_errors: Counter::default(),
+            panics: Counter::default(),
+            messages_accepted: Counter::default(),
+            bytes_accepted: Counter::default(),
+            messages_delivered: Counter::default(),
+            bytes_delivered: Counter::default(),
+            acks: Counter::default(),
+            extends: Counter::default(),
+            nacks: Counter::default(),
+            settles_refused: Counter::default(),
+            produce_refused: Counter::default(),
+            budget_refused: Counter::default(),
+            schema_refused: Counter::default(),
+            schema_seconds: Histogram::default(),
+            consume_wait: std::array::from_fn(|_| Histogram::default()),
+        }
+    }
+}
+
+impl Metrics {
+    /// A request begins.
+    pub(crate) fn begin(&self) {
+        self.began.add(1);
+    }
+
+    /// It has ended, in this status.
+    pub(crate) fn end(&self, row: Row, status: u16, took: Duration, bytes_in: u64, bytes_out: u64) {
+        self.ended.add(1);
+        let cell = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len());
+        self.requests[row.0 * STATUS_CELLS + cell].observe(took);
+        self.bytes_in[row.0].add(bytes_in);
+        self.bytes_out[row.0].add(bytes_out);
+    }
+
+    /// A consume has waited.
+    pub(crate) fn waited(&self, outcome: WaitOutcome, took: Duration) {
+        self.consume_wait[outcome as usize].observe(took);
+    }
+
+    fn render_http(&self, out: &mut String) {
+        let rows = || (0..ROWS).flat_map(|row| (0..STATUS_CELLS).map(move |cell| (Row(row), cell)));
+        let used = || rows().map(|(row, cell)| (row, cell, &self.requests[row.0 * STATUS_CELLS + cell])).filter(|(_, _, h)| h.count() > 0);
+        let labels = |row: Row, cell: usize| {
+            let (route, method) = row.label();
+            let status = STATUSES.get(cell).map_or_else(|| "other".to_owned(), u16::to_string);
+            format!("route=\"{route}\",method=\"{method}\",status=\"{status}\"")
+        };
+        kind(out, "http_requests_total", "counter");
+        for (row, cell, histogram) in used() {
+            let _ = writeln!(out, "veena_http_requests_total{{{}}} {}", labels(row, cell), histogram.count());
+        }
+        kind(out, "http_request_duration_seconds", "histogram");
+        for (row, cell, histogram) in used() {
+            histogram.render(out, "veena_http_request_duration_seconds", &labels(row, cell));
+        }
+        for (name, counters) in [("http_request_bytes_in_total", &self.bytes_in), ("http_response_bytes_out_total", &self.bytes_out)] {
+            kind(out, name, "counter");
+            for (row, counter) in counters.iter().enumerate().filter(|(_, counter)| counter.get() > 0) {
+                let _ = writeln!(out, "veena_{name}{{route=\"{}\"}} {}", Row(row).label().0, counter.get());
+            }
+        }
+        single(out, "http_requests_in_flight", "gauge", self.began.get().saturating_sub(self.ended.get()));
+        let open = self.connections_opened.get().saturating_sub(self.connections_closed.get());
+        single(out, "http_connections_open", "gauge", open);
+    }
+
+    fn render_messages(&self, out: &mut String) {
+        for (name, counter) in [
+            ("http_connections_expired_total", &self.connections_expired),
+            ("http_accept_errors_total", &self.accept_errors),
+            ("http_panics_total", &self.panics),
+            ("http_batch_body_budget_rejections_total", &self.budget_refused),
+            ("http_messages_accepted_total", &self.messages_accepted),
+            ("http_message_bytes_accepted_total", &self.bytes_accepted),
+            ("http_messages_delivered_total", &self.messages_delivered),
+            ("http_message_bytes_delivered_total", &self.bytes_delivered),
+            ("http_produce_rejections_total", &self.produce_refused),
+            ("http_acks_total", &self.acks),
+            ("http_extends_total", &self.extends),
+            ("http_nacks_total", &self.nacks),
+            ("http_settle_rejections_total", &self.settles_refused),
+            ("schema_rejections_total", &self.schema_refused),
+        ] {
+            single(out, name, "counter", counter.get());
+        }
+        kind(out, "schema_validation_seconds", "histogram");
+        self.schema_seconds.render(out, "veena_schema_validation_seconds", "");
+        kind(out, "consume_wait_seconds", "histogram");
+        for (outcome, label) in WaitOutcome::ALL {
+            self.consume_wait[outcome as usize].render(out, "veena_consume_wait_seconds", &format!("outcome=\"{label}\""));
+        }
+    }
+}
+
+fn kind(out: &mut String, name: &str, kind: &str) {
+    let _ = writeln!(out, "# TYPE veena_{name} {kind}");
+}
+
+fn single(out: &mut String, name: &str, of: &str, value: u64) {
+    kind(out, name, of);
+    let _ = writeln!(out, "veena_{name} {value}");
+}
+
+/// The plane's metrics in Prometheus' text format. Other parts of a node append theirs.
+#[must_use]
+pub fn render(state: &ApiState) -> String {
+    let mut out = String::with_capacity(16 * 1024);
+    kind(&mut out, "build_info", "gauge");
+    let _ = writeln!(out, "veena_build_info{{version=\"{}\"}} 1", state.parts.version);
+    let view = state.view();
+    single(&mut out, "topics_total", "gauge", view.topics.len() as u64);
+    single(&mut out, "partitions_total", "gauge", view.topics.values().map(|topic| u64::from(topic.partitions)).sum());
+    single(&mut out, "metastore_applied_index", "gauge", view.applied.get());
+    let ready = state.parts.broker.not_ready_reason().is_none() && state.parts.leader.not_ready_reason().is_none();
+    single(&mut out, "ready", "gauge", u64::from(ready));
+    state.metrics.render_http(&mut out);
+    state.metrics.render_messages(&mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_counted_under_its_template_and_status() {
+        let metrics = Metrics::default();
+        metrics.begin();
+        metrics.begin();
+        metrics.end(Row::of(Route::Produce, Verb::Post), 202, Duration::from_millis(2), 5, 0);
+        let mut out = String::new();
+        metrics.render_http(&mut out);
+        let labels = "route=\"POST /v1/topics/{topic}/produce\",method=\"POST\",status=\"202\"";
+        for line in [
+            format!("veena_http_requests_total{{{labels}}} 1"),
+            format!("veena_http_request_duration_seconds_bucket{{{labels},le=\"0.001\"}} 0"),
+            format!("veena_http_request_duration_seconds_bucket{{{labels},le=\"0.0025\"}} 1"),
+            format!("veena_http_request_duration_seconds_sum{{{labels}}} 0.002"),
+            "veena_http_requests_in_flight 1".to_owned(),
+            "veena_http_request_bytes_in_total{route=\"POST /v1/topics/{topic}/produce\"} 5".to_owned(),
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line}\n{out}");
+        }
+    }
+
+    #[test]
+    fn an_odd_status_has_a_cell_too() {
+        let metrics = Metrics::default();
+        metrics.end(Row::UNMATCHED, 418, Duration::ZERO, 0, 0);
+        let mut out = String::new();
+        metrics.render_http(&mut out);
+        assert!(out.contains("veena_http_requests_total{route=\"unmatched\",method=\"other\",status=\"other\"} 1"));
+    }
+}

@@ -1,0 +1,279 @@
+//! Refusals: one status, one code, one effect and one text each. Every operation's error is translated here, by one exhaustive match.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
+use veena_broker::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
+use veena_contract::{CommandError, Effect, ErrorCode, InvalidName, ProposeError};
+
+use crate::answer::{self, Answer};
+use crate::bodies::ErrorBody;
+
+const CODE: HeaderName = HeaderName::from_static("veena-error-code");
+const EFFECT: HeaderName = HeaderName::from_static("veena-effect");
+
+/// A refusal, before it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) code: ErrorCode,
+    pub(crate) effect: Effect,
+    pub(crate) text: Cow<'static, str>,
+    retry_after_s: Option<u32>,
+    is_plain: bool,
+    closes: bool,
+    allow: Option<String>,
+}
+
+impl Problem {
+    /// A refusal in JSON. 503 and 429 say when to come back.
+    pub(crate) fn new(status: StatusCode, code: ErrorCode, text: impl Into<Cow<'static, str>>) -> Self {
+        let comes_back = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+        let retry_after_s = comes_back.then_some(1);
+        Self { status, code, effect: code.effect(), text: text.into(), retry_after_s, is_plain: false, closes: false, allow: None }
+    }
+
+    /// 400, a value out of its range.
+    pub(crate) fn invalid(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument, text)
+    }
+
+    /// 400, something that cannot be parsed.
+    pub(crate) fn malformed(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, ErrorCode::MalformedRequest, text)
+    }
+
+    /// 404, no such topic.
+    pub(crate) fn topic_not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, ErrorCode::TopicNotFound, "topic not found")
+    }
+
+    /// 405.
+    pub(crate) fn method_not_allowed(allow: String) -> Self {
+        let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::MethodNotAllowed, "Method Not Allowed").plain();
+        problem.allow = Some(allow);
+        problem
+    }
+
+    /// The same with another effect than its code's usual one.
+    pub(crate) fn effect(mut self, effect: Effect) -> Self {
+        self.effect = effect;
+        self
+    }
+
+    /// The same as plain text, where the contract has it so.
+    pub(crate) fn plain(mut self) -> Self {
+        self.is_plain = true;
+        self
+    }
+
+    /// The same, with the connection closed behind it.
+    pub(crate) fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    /// The same, said of one message of a batch.
+    pub(crate) fn of_message(mut self, index: usize) -> Self {
+        self.text = format!("message {index}: {}", self.text).into();
+        self
+    }
+
+    /// Writes it. `instance` names this occurrence.
+    pub(crate) fn into_answer(self, instance: u64) -> Answer {
+        let mut answer = if self.is_plain {
+            let mut answer = answer::text(self.status, &self.text);
+            let headers = answer.headers_mut();
+            headers.insert(CODE, HeaderValue::from_static(self.code.as_str()));
+            headers.insert(EFFECT, HeaderValue::from_static(self.effect.as_str()));
+            answer
+        } else {
+            let body = ErrorBody {
+                error: &self.text,
+                code: self.code.as_str(),
+                effect: self.effect,
+                retryable: self.code.is_retryable(),
+                retry_after_ms: self.retry_after_s.map(|s| u64::from(s) * 1000),
+                instance: format!("{instance:016x}"),
+            };
+            answer::json(self.status, &body)
+        };
+        let headers = answer.headers_mut();
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(allow) = self.allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
+            headers.insert(ALLOW, allow);
+        }
+        if self.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+}
+
+const OWNER_DOWN: &str = "partition owner is down; retry later";
+
+impl From<InvalidName> for Problem {
+    fn from(error: InvalidName) -> Self {
+        Self::invalid(error.0)
+    }
+}
+
+impl From<ProduceError> for Problem {
+    fn from(error: ProduceError) -> Self {
+        let (status, code) = match &error {
+            ProduceError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
+            ProduceError::NoSuchPartition { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+            ProduceError::DelayedChild => (StatusCode::CONFLICT, ErrorCode::DelayedChild),
+            ProduceError::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded),
+            ProduceError::OwnerDown => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::OwnerDown),
+            ProduceError::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::DiskFull),
+            ProduceError::LogPoisoned => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::LogPoisoned),
+            ProduceError::OutcomeUnknown => (StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown),
+            ProduceError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady),
+        };
+        Self::new(status, code, error.to_string()).effect(error.effect())
+    }
+}
+
+impl From<BatchError> for Problem {
+    fn from(BatchError { index, error }: BatchError) -> Self {
+        Self::from(error).of_message(index)
+    }
+}
+
+impl From<ConsumeError> for Problem {
+    fn from(error: ConsumeError) -> Self {
+        let (status, code) = match &error {
+            ConsumeError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
+            ConsumeError::NoSuchPartition { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+            ConsumeError::OwnerDown => return owner_down(),
+            ConsumeError::TooManyWaiters { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited),
+            ConsumeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady),
+            ConsumeError::ReadFailed => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal),
+        };
+        Self::new(status, code, error.to_string()).effect(error.effect())
+    }
+}
+
+impl From<ReplayError> for Problem {
+    fn from(error: ReplayError) -> Self {
+        let (status, code) = match &error {
+            ReplayError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
+            ReplayError::NoSuchPartition { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+            ReplayError::AgedOut { .. } | ReplayError::Unreadable { .. } => (StatusCode::GONE, ErrorCode::OffsetGone),
+            ReplayError::OwnerDown => return owner_down(),
+            ReplayError::ReadFailed => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal),
+        };
+        Self::new(status, code, error.to_string()).effect(Effect::None)
+    }
+}
+
+impl From<SettleError> for Problem {
+    fn from(error: SettleError) -> Self {
+        let (status, code) = match &error {
+            SettleError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
+            SettleError::LeaseLost => (StatusCode::GONE, ErrorCode::LeaseLost),
+            SettleError::OwnerDown => return owner_down(),
+        };
+        Self::new(status, code, error.to_string()).effect(error.effect())
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Propose(error) => Self::from(error),
+            ControlError::OwnerUnavailable { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::MetadataUnavailable, error.to_string())
+            }
+        }
+    }
+}
+
+impl From<ProposeError> for Problem {
+    fn from(error: ProposeError) -> Self {
+        let text = error.to_string();
+        match error {
+            ProposeError::Refused(error) => Self::from(error),
+            ProposeError::Unavailable { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::MetadataUnavailable, text),
+            ProposeError::Uncertain { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::MetadataUncertain, text),
+        }
+    }
+}
+
+impl From<CommandError> for Problem {
+    fn from(error: CommandError) -> Self {
+        let (status, code) = match &error {
+            CommandError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
+            CommandError::LinkNotFound { .. } => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
+            CommandError::AlreadyExists | CommandError::CaseClash { .. } => (StatusCode::CONFLICT, ErrorCode::AlreadyExists),
+            CommandError::Changed | CommandError::SchemaBaseVersion { .. } => (StatusCode::CONFLICT, ErrorCode::Conflict),
+            CommandError::RoleConflict { .. } | CommandError::SchemaParentManaged => (StatusCode::CONFLICT, ErrorCode::RoleConflict),
+            CommandError::TooManyChildren { .. } | CommandError::LimitReached { .. } => (StatusCode::CONFLICT, ErrorCode::LimitReached),
+            CommandError::ChildSchema => (StatusCode::CONFLICT, ErrorCode::SchemaIncompatible),
+            CommandError::DelayExceedsRetention { .. } => (StatusCode::CONFLICT, ErrorCode::InvalidArgument),
+            CommandError::PartitionsMustGrow { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+fn owner_down() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::OwnerDown, OWNER_DOWN).plain()
+}
+
+#[cfg(test)]
+mod tests {
+    use veena_contract::Offset;
+
+    use super::*;
+
+    fn head(problem: impl Into<Problem>) -> (u16, &'static str, &'static str) {
+        let problem = problem.into();
+        (problem.status.as_u16(), problem.code.as_str(), problem.effect.as_str())
+    }
+
+    #[test]
+    fn an_error_keeps_its_effect_on_the_way_out() {
+        assert_eq!(head(ProduceError::LogPoisoned), (500, "log_poisoned", "possible"));
+        assert_eq!(head(ProduceError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
+        assert_eq!(head(ProduceError::DiskFull), (503, "disk_full", "none"));
+        assert_eq!(head(ConsumeError::ReadFailed), (500, "internal", "none"));
+        assert_eq!(head(SettleError::LeaseLost), (410, "lease_lost", "none"));
+        assert_eq!(head(ReplayError::Unreadable { offset: Offset(1) }), (410, "offset_gone", "none"));
+        assert_eq!(head(ProposeError::Uncertain { reason: "x".into() }), (503, "metadata_uncertain", "possible"));
+        assert_eq!(head(CommandError::DelayExceedsRetention { delay_ms: 1, needed_ms: 2 }), (409, "invalid_argument", "none"));
+    }
+
+    #[test]
+    fn an_owner_that_is_down_is_said_in_plain_text_with_the_code_in_headers() {
+        let answer = Problem::from(SettleError::OwnerDown).into_answer(7);
+        assert_eq!(answer.status(), 503);
+        for (name, value) in [
+            ("retry-after", "1"),
+            ("veena-error-code", "owner_down"),
+            ("veena-effect", "none"),
+            ("content-type", "text/plain; charset=utf-8"),
+            ("x-content-type-options", "nosniff"),
+        ] {
+            assert_eq!(answer.headers()[name], value);
+        }
+        assert_eq!(answer.body().len(), OWNER_DOWN.len() + 1);
+    }
+
+    #[test]
+    fn every_refusal_that_asks_to_come_back_says_when() {
+        for problem in [
+            Problem::from(ProduceError::Overloaded { detail: "x" }),
+            Problem::from(ProduceError::Stopping),
+            Problem::from(ConsumeError::TooManyWaiters { limit: 1 }),
+            Problem::from(ProposeError::Unavailable { reason: "x".into() }),
+        ] {
+            assert!(problem.into_answer(1).headers().contains_key("retry-after"));
+        }
+        assert!(!Problem::from(ProduceError::LogPoisoned).into_answer(1).headers().contains_key("retry-after"));
+    }
+}

@@ -1,0 +1,190 @@
+//! `POST /v1/topics/{topic}/produce`: the body is the message.
+
+use bytes::Bytes;
+use http::StatusCode;
+use veena_broker::errors::ProduceError;
+use veena_broker::message::{Committed, NewMessage, WaitFor};
+use veena_contract::{ErrorCode, Key, PartitionIndex, TopicName, limits};
+
+use crate::answer::{self, Answer};
+use crate::bodies::CommittedBody;
+use crate::body::RequestBody;
+use crate::edge::Call;
+use crate::headers;
+use crate::problem::Problem;
+use crate::query;
+
+/// Takes one message.
+pub(crate) async fn produce(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let max = call.state.config.max_produce_in_flight_per_identity;
+    let _in_flight = match call.conn {
+        Some(conn) => Some(conn.identity.produce(max).ok_or_else(|| too_many(max))?),
+        None => None,
+    };
+    let result = accept(call, body).await;
+    if result.is_err() {
+        call.state.metrics.produce_refused.add(1);
+    }
+    result
+}
+
+pub(crate) fn too_many(max: usize) -> Problem {
+    let text = format!("too many in-flight produce requests for this identity (limit {max} per node)");
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited, text)
+}
+
+async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let asked = Asked::parse(call.query())?;
+    refuse_idempotency(call)?;
+    let headers = headers::from_request(&call.parts.headers)?;
+    let topic = call.topic()?;
+    let payload = call.body(body, limits::MESSAGE_BYTES_MAX).await?;
+    if payload.is_empty() {
+        return Err(Problem::invalid("message required"));
+    }
+    check_schema(call, &topic, asked.partition, &payload).await?;
+    let bytes = payload.len() as u64;
+    let message = NewMessage { key: asked.key, partition: asked.partition, headers, payload };
+    let answer = match asked.wait_for {
+        WaitFor::Wal => {
+            call.state.parts.broker.produce(&call.state.tenant, &topic, message).await?;
+            answer::empty(StatusCode::ACCEPTED)
+        }
+        WaitFor::Commit => answer::json(StatusCode::OK, &committed(call, &topic, message).await?.into_body()),
+    };
+    call.state.metrics.messages_accepted.add(1);
+    call.state.metrics.bytes_accepted.add(bytes);
+    Ok(answer)
+}
+
+async fn committed(call: &Call<'_>, topic: &TopicName, message: NewMessage) -> Result<Committed, Problem> {
+    let whole = call.state.parts.broker.produce_committed(&call.state.tenant, topic, vec![message]).await;
+    let mut results = whole.map_err(|error| Problem::from(error.error))?;
+    Ok(results.pop().unwrap_or(Err(ProduceError::OutcomeUnknown))?)
+}
+
+trait IntoBody {
+    fn into_body(self) -> CommittedBody;
+}
+
+impl IntoBody for Committed {
+    fn into_body(self) -> CommittedBody {
+        CommittedBody {
+            id: self.id.to_string(),
+            partition: self.partition.get(),
+            offset: self.offset.get(),
+            timestamp: self.commit_ms / 1000,
+        }
+    }
+}
+
+/// A key that promises what this node does not keep must not be taken silently.
+pub(crate) fn refuse_idempotency(call: &Call<'_>) -> Result<(), Problem> {
+    if call.parts.headers.contains_key("idempotency-key") {
+        return Err(Problem::invalid("Idempotency-Key is not served by this node"));
+    }
+    Ok(())
+}
+
+/// Only a topic with a schema is looked up here; the engine looks for itself.
+async fn check_schema(call: &Call<'_>, topic: &TopicName, partition: Option<PartitionIndex>, payload: &Bytes) -> Result<(), Problem> {
+    let Some(record) = call.state.topic(topic).filter(|record| record.schema().is_some()) else { return Ok(()) };
+    if record.parent.as_ref().is_some_and(|link| link.delay_ms > 0) {
+        return Err(ProduceError::DelayedChild.into());
+    }
+    if let Some(partition) = partition.filter(|partition| partition.get() >= record.partitions) {
+        return Err(ProduceError::NoSuchPartition { partition: partition.get(), count: record.partitions }.into());
+    }
+    call.state.schemas.check(&call.state.metrics, &record, payload).await
+}
+
+/// What a produce's query asks for.
+#[derive(Debug, Default)]
+struct Asked {
+    key: Option<Key>,
+    partition: Option<PartitionIndex>,
+    wait_for: WaitFor,
+}
+
+impl Asked {
+    fn parse(text: Option<&str>) -> Result<Self, Problem> {
+        let mut asked = Self::default();
+        let (mut has_key, mut has_partition, mut has_wait) = (false, false, false);
+        for (name, raw) in query::pairs(text) {
+            match name.as_ref() {
+                b"key" => {
+                    if std::mem::replace(&mut has_key, true) {
+                        return Err(Problem::invalid("duplicate key query parameter"));
+                    }
+                    let bytes = query::unescape(raw).map_err(|error| Problem::malformed(format!("invalid key: {error}")))?;
+                    asked.key = Key::parse(Bytes::copy_from_slice(&bytes))?;
+                }
+                b"partition" => {
+                    if std::mem::replace(&mut has_partition, true) {
+                        return Err(Problem::invalid("duplicate partition query parameter"));
+                    }
+                    asked.partition = Some(partition(raw)?);
+                }
+                b"wait_for" if !std::mem::replace(&mut has_wait, true) => asked.wait_for = wait_for(raw)?,
+                _ => {}
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// Reads a partition's number.
+pub(crate) fn partition(raw: &str) -> Result<PartitionIndex, Problem> {
+    let text = query::text(raw).map_err(|error| Problem::malformed(format!("invalid partition: {error}")))?;
+    let number: i64 = text.parse().map_err(|_| Problem::invalid(format!("invalid partition: {text:?} is not an integer")))?;
+    partition_index(number)
+}
+
+/// Checks a partition's number as far as that goes without its topic.
+pub(crate) fn partition_index(number: i64) -> Result<PartitionIndex, Problem> {
+    u32::try_from(number).map(PartitionIndex).map_err(|_| Problem::invalid(format!("invalid partition: {number} is out of range")))
+}
+
+/// Reads `wait_for`.
+pub(crate) fn wait_for(raw: &str) -> Result<WaitFor, Problem> {
+    match raw {
+        "wal" => Ok(WaitFor::Wal),
+        "commit" => Ok(WaitFor::Commit),
+        _ => Err(Problem::invalid("invalid wait_for: want \"wal\" or \"commit\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_and_partition_are_read_from_the_query() {
+        let asked = Asked::parse(Some("key=a%00+b&partition=2&other=%zz&wait_for=commit")).expect("valid");
+        assert_eq!(asked.key.expect("a key").as_bytes().as_ref(), b"a\0 b");
+        assert_eq!(asked.partition, Some(PartitionIndex(2)));
+        assert_eq!(asked.wait_for, WaitFor::Commit);
+        let empty = Asked::parse(Some("key=")).expect("an empty key is none");
+        assert!(empty.key.is_none() && empty.partition.is_none());
+    }
+
+    #[test]
+    fn a_bad_query_is_refused_with_the_contracts_text() {
+        for (text, want) in [
+            ("key=a&key=b", "duplicate key query parameter"),
+            ("partition=1&partition=1", "duplicate partition query parameter"),
+            ("partition=", "invalid partition: "),
+            ("partition=-1", "invalid partition: "),
+            ("partition=1e3", "invalid partition: "),
+            ("partition=99999999999", "invalid partition: "),
+            ("key=%zz", "invalid key: "),
+            ("wait_for=disk", "invalid wait_for: "),
+        ] {
+            let problem = Asked::parse(Some(text)).expect_err("refused");
+            assert_eq!(problem.status, 400);
+            assert!(problem.text.starts_with(want), "{text}: {}", problem.text);
+        }
+        let long = format!("key={}", "x".repeat(limits::KEY_BYTES_MAX + 1));
+        assert!(Asked::parse(Some(&long)).is_err());
+    }
+}

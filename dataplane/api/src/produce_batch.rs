@@ -1,0 +1,143 @@
+//! `POST /v1/topics/{topic}/produce/batch`: all or none, or one result per message with `wait_for=commit`.
+
+use bytes::Bytes;
+use http::StatusCode;
+use veena_broker::errors::ProduceError;
+use veena_broker::message::{Committed, NewMessage, WaitFor};
+use veena_contract::{ErrorCode, limits};
+
+use crate::answer::{self, Answer};
+use crate::batch_body::{self, Encoding};
+use crate::bodies::{Accepted, CommitResult, Results};
+use crate::body::{self, BodyLimits, RequestBody};
+use crate::budget::Reserved;
+use crate::edge::Call;
+use crate::problem::Problem;
+use crate::produce;
+use crate::query;
+
+/// Bodies up to this size need no room in the budget.
+const FREE_UP_TO: usize = 1024 * 1024;
+/// Bodies over this size, and packed ones, are read on a thread that may block.
+const INLINE_BYTES_MAX: usize = 128 * 1024;
+
+/// Takes many messages.
+pub(crate) async fn produce_batch(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let max = call.state.config.max_produce_in_flight_per_identity;
+    let _in_flight = match call.conn {
+        Some(conn) => Some(conn.identity.produce(max).ok_or_else(|| produce::too_many(max))?),
+        None => None,
+    };
+    let result = accept(call, body).await;
+    if let Err(problem) = &result {
+        call.state.metrics.produce_refused.add(1);
+        if problem.code == ErrorCode::Overloaded && problem.text.starts_with("batch produce bodies") {
+            call.state.metrics.budget_refused.add(1);
+        }
+    }
+    result
+}
+
+async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let wait_for = parse_query(call.query())?;
+    produce::refuse_idempotency(call)?;
+    let encoding = Encoding::of(&call.parts.headers)?;
+    let topic = call.topic()?;
+    let mut reserved = call.state.batch_budget.empty();
+    let bounds = BodyLimits {
+        bytes_max: limits::PRODUCE_BATCH_BYTES_MAX,
+        stall: call.state.config.read_timeout,
+        reserve: Some((FREE_UP_TO, &mut reserved)),
+    };
+    let packed = body::read(body, bounds).await?;
+    let (messages, _reserved) = read_messages(packed, encoding, reserved).await?;
+    let record = call.state.topic(&topic).ok_or_else(Problem::topic_not_found)?;
+    if record.parent.as_ref().is_some_and(|link| link.delay_ms > 0) {
+        return Err(ProduceError::DelayedChild.into());
+    }
+    for (index, message) in messages.iter().enumerate() {
+        if let Some(partition) = message.partition.filter(|partition| partition.get() >= record.partitions) {
+            let error = ProduceError::NoSuchPartition { partition: partition.get(), count: record.partitions };
+            return Err(Problem::from(error).of_message(index));
+        }
+        if record.schema().is_some() {
+            let checked = call.state.schemas.check(&call.state.metrics, &record, &message.payload).await;
+            checked.map_err(|problem| problem.of_message(index))?;
+        }
+    }
+    let (count, bytes) = (messages.len(), messages.iter().map(|message| message.payload.len() as u64).sum());
+    match wait_for {
+        WaitFor::Wal => {
+            call.state.parts.broker.produce_batch(&call.state.tenant, &topic, messages).await?;
+            count_accepted(call, count, bytes);
+            Ok(answer::json(StatusCode::ACCEPTED, &Accepted { accepted: count }))
+        }
+        WaitFor::Commit => {
+            let results = call.state.parts.broker.produce_committed(&call.state.tenant, &topic, messages).await?;
+            count_accepted(call, results.iter().filter(|result| result.is_ok()).count(), bytes);
+            Ok(answer::json(StatusCode::OK, &Results { results: results.into_iter().map(commit_result).collect() }))
+        }
+    }
+}
+
+fn count_accepted(call: &Call<'_>, messages: usize, bytes: u64) {
+    call.state.metrics.messages_accepted.add(messages as u64);
+    call.state.metrics.bytes_accepted.add(bytes);
+}
+
+/// Unpacking and reading megabytes would hold up every other request of this thread.
+async fn read_messages(packed: Bytes, encoding: Encoding, mut reserved: Reserved) -> Result<(Vec<NewMessage>, Reserved), Problem> {
+    let is_small = packed.len() <= INLINE_BYTES_MAX && encoding == Encoding::None;
+    let read = move || {
+        let whole = batch_body::unpack(packed, encoding, &mut reserved, FREE_UP_TO)?;
+        Ok((batch_body::messages(&whole)?, reserved))
+    };
+    if is_small {
+        return read();
+    }
+    let crashed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic");
+    tokio::task::spawn_blocking(read).await.map_err(crashed)?
+}
+
+fn parse_query(text: Option<&str>) -> Result<WaitFor, Problem> {
+    let mut wait_for = None;
+    for (name, raw) in query::pairs(text) {
+        match name.as_ref() {
+            b"key" => return Err(Problem::invalid("key is set per message in a batch produce, not as a query parameter")),
+            b"partition" => return Err(Problem::invalid("partition is set per message in a batch produce, not as a query parameter")),
+            b"wait_for" if wait_for.is_none() => wait_for = Some(produce::wait_for(raw)?),
+            _ => {}
+        }
+    }
+    Ok(wait_for.unwrap_or_default())
+}
+
+fn commit_result(result: Result<Committed, ProduceError>) -> CommitResult {
+    match result {
+        Ok(done) => CommitResult::Done { status: 200, id: done.id.to_string(), partition: done.partition.get(), offset: done.offset.get() },
+        Err(error) => {
+            let problem = Problem::from(error);
+            CommitResult::Failed {
+                status: problem.status.as_u16(),
+                code: problem.code.as_str(),
+                effect: problem.effect,
+                error: problem.text.into_owned(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_and_partition_have_no_place_in_the_query() {
+        assert_eq!(parse_query(Some("wait_for=commit&x=1")).expect("valid"), WaitFor::Commit);
+        assert_eq!(parse_query(None).expect("valid"), WaitFor::Wal);
+        for name in ["key", "partition"] {
+            let problem = parse_query(Some(&format!("{name}=1"))).expect_err("refused");
+            assert_eq!(problem.text, format!("{name} is set per message in a batch produce, not as a query parameter"));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which path is which route. Matching is by hand: it is on every request's way, and the contract fixes the answers to unknown ones.
+
+use std::borrow::Cow;
+
+use http::Method;
+
+use crate::query::unescape_segment;
+
+macro_rules! routes {
+    ($($(#[$doc:meta])* $name:ident $path:literal [$($method:ident)*];)*) => {
+        /// Every path that is served.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Route { $($(#[$doc])* $name,)* }
+
+        impl Route {
+            /// Every route, in order of its number.
+            pub(crate) const ALL: &'static [Route] = &[$(Route::$name,)*];
+
+            /// The path's template, used as a label.
+            pub(crate) const fn template(self) -> &'static str {
+                match self { $(Route::$name => $path,)* }
+            }
+
+            /// The methods served there (`HEAD` goes wherever `GET` goes).
+            pub(crate) const fn methods(self) -> &'static [Verb] {
+                match self { $(Route::$name => &[$(Verb::$method,)*],)* }
+            }
+        }
+    };
+}
+
+routes! {
+    /// Creates and lists topics.
+    Topics "/v1/topics" [Get Post];
+    /// One topic.
+    Topic "/v1/topics/{topic}" [Get Patch Delete];
+    /// A topic's schema history.
+    Schema "/v1/topics/{topic}/schema" [Get];
+    /// A topic's children.
+    Children "/v1/topics/{topic}/children" [Get Post];
+    /// One child.
+    Child "/v1/topics/{topic}/children/{child}" [Delete];
+    /// Takes one message.
+    Produce "/v1/topics/{topic}/produce" [Post];
+    /// Takes many messages.
+    ProduceBatch "/v1/topics/{topic}/produce/batch" [Post];
+    /// Hands out messages.
+    Consume "/v1/topics/{topic}/consume" [Get];
+    /// Settles leases.
+    Ack "/v1/topics/{topic}/ack" [Post];
+    /// Does the process answer?
+    Healthz "/healthz" [Get];
+    /// Does it take work?
+    Readyz "/readyz" [Get];
+    /// Counters.
+    Metrics "/metrics" [Get];
+}
+
+/// A method that some route serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// `GET`, and `HEAD`.
+    Get,
+    /// `POST`.
+    Post,
+    /// `PATCH`.
+    Patch,
+    /// `DELETE`.
+    Delete,
+}
+
+impl Verb {
+    /// Every method, in order of its number.
+    pub(crate) const ALL: [Verb; 4] = [Verb::Get, Verb::Post, Verb::Patch, Verb::Delete];
+
+    /// As written in a request.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Verb::Get => "GET",
+            Verb::Post => "POST",
+            Verb::Patch => "PATCH",
+            Verb::Delete => "DELETE",
+        }
+    }
+
+    fn of(method: &Method) -> Option<Self> {
+        match *method {
+            Method::GET | Method::HEAD => Some(Verb::Get),
+            Method::POST => Some(Verb::Post),
+            Method::PATCH => Some(Verb::Patch),
+            Method::DELETE => Some(Verb::Delete),
+            _ => None,
+        }
+    }
+}
+
+impl Route {
+    /// The method as this route serves it.
+    pub(crate) fn verb(self, method: &Method) -> Option<Verb> {
+        Verb::of(method).filter(|verb| self.methods().contains(verb))
+    }
+
+    /// The value of `Allow` for a method that is not served.
+    pub(crate) fn allow(self) -> String {
+        let mut names: Vec<&str> = self.methods().iter().map(|verb| verb.name()).collect();
+        if names.contains(&"GET") {
+            names.push("HEAD");
+        }
+        names.sort_unstable();
+        names.join(", ")
+    }
+}
+
+/// A path, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Matched<'a> {
+    pub(crate) route: Route,
+    /// The topic (or parent) named in the path, or nothing.
+    pub(crate) topic: Cow<'a, str>,
+    /// The child named in the path, or nothing.
+    pub(crate) child: Cow<'a, str>,
+}
+
+/// Finds the route of a path.
+pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
+    let plain = |route| Some(Matched { route, topic: Cow::Borrowed(""), child: Cow::Borrowed("") });
+    let Some(rest) = path.strip_prefix("/v1/topics") else {
+        return match path {
+            "/healthz" => plain(Route::Healthz),
+            "/readyz" => plain(Route::Readyz),
+            "/metrics" => plain(Route::Metrics),
+            _ => None,
+        };
+    };
+    if rest.is_empty() {
+        return plain(Route::Topics);
+    }
+    let rest = rest.strip_prefix('/')?;
+    let (topic, tail) = rest.split_once('/').map_or((rest, None), |(topic, tail)| (topic, Some(tail)));
+    let mut child = Cow::Borrowed("");
+    let route = match tail {
+        None => Route::Topic,
+        Some("produce") => Route::Produce,
+        Some("consume") => Route::Consume,
+        Some("ack") => Route::Ack,
+        Some("produce/batch") => Route::ProduceBatch,
+        Some("schema") => Route::Schema,
+        Some("children") => Route::Children,
+        Some(other) => {
+            let name = other.strip_prefix("children/").filter(|name| !name.is_empty() && !name.contains('/'))?;
+            child = unescape_segment(name)?;
+            Route::Child
+        }
+    };
+    if topic.is_empty() {
+        return None;
+    }
+    Some(Matched { route, topic: unescape_segment(topic)?, child })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_template_is_found_under_its_own_route() {
+        for route in Route::ALL {
+            let path = route.template().replace("{topic}", "a.b").replace("{child}", "c");
+            let found = find(&path).expect("a served path");
+            assert_eq!(found.route, *route);
+            assert_eq!(found.topic == "a.b", route.template().contains("{topic}"));
+            assert_eq!(found.child == "c", route.template().contains("{child}"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_path_is_found_nowhere() {
+        for path in [
+            "/",
+            "/v1",
+            "/v1/topics/",
+            "/v1/topicsx",
+            "/v1/topics//produce",
+            "/v1/topics/a/produce/",
+            "/v1/topics/a/children/b/c",
+            "/v2/topics",
+        ] {
+            assert_eq!(find(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn allow_lists_what_is_served() {
+        assert_eq!(Route::Topic.allow(), "DELETE, GET, HEAD, PATCH");
+        assert_eq!(Route::Produce.allow(), "POST");
+        assert_eq!(Route::Consume.verb(&Method::HEAD), Some(Verb::Get));
+        assert_eq!(Route::Consume.verb(&Method::POST), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Listening: accepting without spinning, one task a connection, all of them owned here and ended here.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+use crate::body::RequestBody;
+use crate::conn::{Conn, PhaseLimits, Watch};
+use crate::edge;
+use crate::io::ClientIo;
+use crate::state::ApiState;
+
+/// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
+const HEAD_SLACK_BYTES: usize = 16 * 1024;
+const ACCEPT_BACKOFF_MIN: Duration = Duration::from_millis(5);
+const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Serves the plane until `shutdown` is cancelled and every request under way has been answered, or the grace period is over.
+///
+/// After the cancellation the probes are red, parked consumers are answered at once, connections are closed behind the answer they wait
+/// for, and the listener is the last thing to close.
+///
+/// # Errors
+/// None at present: trouble with accepting is waited out, trouble with a connection ends that connection.
+pub async fn serve(listener: TcpListener, state: ApiState, shutdown: CancellationToken) -> io::Result<()> {
+    let max = if state.config.max_connections == 0 { Semaphore::MAX_PERMITS } else { state.config.max_connections };
+    let mut accepting = Accepting { listener, permits: Arc::new(Semaphore::new(max)), failures: 0, not_before: Instant::now() };
+    let mut connections = JoinSet::new();
+    let mut grace_ends: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                if let Err(panic) = ended {
+                    error!(error = %panic, "a connection's task panicked");
+                }
+                state.metrics.connections_closed.add(1);
+            }
+            () = shutdown.cancelled(), if grace_ends.is_none() => {
+                state.begin_stop();
+                grace_ends = Some(Instant::now() + state.config.shutdown_grace);
+            }
+            () = until(grace_ends), if grace_ends.is_some() => break,
+            accepted = accepting.next() => match accepted {
+                Ok((stream, peer, permit)) => {
+                    state.metrics.connections_opened.add(1);
+                    connections.spawn(connection(stream, peer, permit, state.clone()));
+                }
+                Err(error) => {
+                    state.metrics.accept_errors.add(1);
+                    accepting.back_off(&error);
+                }
+            },
+        }
+        if grace_ends.is_some() && connections.is_empty() {
+            return Ok(());
+        }
+    }
+    warn!(connections = connections.len(), "the grace period is over; closing connections that are still busy");
+    connections.shutdown().await;
+    Ok(())
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The listener, its free places, and how long to leave it alone after an error.
+struct Accepting {
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+    failures: u32,
+    not_before: Instant,
+}
+
+impl Accepting {
+    /// The next connection. Cancel-safe. Beyond the bound on connections, callers wait in the kernel's backlog.
+    async fn next(&mut self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        if self.failures > 0 {
+            sleep_until(self.not_before).await;
+        }
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(io::Error::other)?;
+        let (stream, peer) = self.listener.accept().await?;
+        self.failures = 0;
+        Ok((stream, peer, permit))
+    }
+
+    /// Out of descriptors, or a client that left in the queue: wait before the next try, ever longer while it lasts.
+    fn back_off(&mut self, error: &io::Error) {
+        if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused) {
+            return;
+        }
+        if self.failures == 0 {
+            warn!(error = error as &dyn std::error::Error, "cannot accept connections; trying again");
+        }
+        let pause = ACCEPT_BACKOFF_MIN.saturating_mul(1 << self.failures.min(10)).min(ACCEPT_BACKOFF_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Instant::now() + pause;
+    }
+}
+
+/// One connection from accept to close. When this ends, the socket is gone and leases that were still riding are released.
+async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphorePermit, state: ApiState) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%peer, %error, "cannot set TCP_NODELAY");
+    }
+    let address = peer.ip();
+    let conn = Arc::new(Conn::new(state.identities.enter(address)));
+    let _left = Leaving { state: &state, address };
+    let io = TokioIo::new(ClientIo::new(stream, Arc::clone(&conn)));
+    let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
+        let (state, conn) = (&state, &conn);
+        conn.request_began();
+        async move {
+            let answer = edge::handle(state, Some(conn), request.map(RequestBody::Wire)).await;
+            conn.answer_began();
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    // Without half-close hyper notices at once that a parked caller has gone, and drops the handler.
+    http.half_close(false).header_read_timeout(None).max_buf_size(state.config.max_header_bytes.max(8 * 1024) + HEAD_SLACK_BYTES);
+    let mut serving = std::pin::pin!(http.serve_connection(io, service));
+
+    let limits = PhaseLimits { head: state.config.read_timeout, idle: state.config.idle_timeout, answer: state.config.write_timeout };
+    let mut look_again = std::pin::pin!(sleep_until(Instant::now() + limits.step()));
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    debug!(%peer, %error, "connection ended");
+                }
+                return;
+            }
+            () = look_again.as_mut() => match conn.watch(Instant::now(), &limits) {
+                Watch::Until(at) => look_again.as_mut().reset(at),
+                Watch::Expired => {
+                    state.metrics.connections_expired.add(1);
+                    return;
+                }
+            },
+            () = state.stopping.cancelled(), if !is_ending => {
+                if conn.is_untouched() {
+                    return;
+                }
+                is_ending = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+struct Leaving<'a> {
+    state: &'a ApiState,
+    address: std::net::IpAddr,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.state.identities.leave(self.address);
+    }
+}

@@ -1,0 +1,9 @@
+//! The HTTP plane over a real engine on an in-memory disk and a real metastore on an in-memory log, spoken to through real sockets.
+
+mod batches;
+mod edge;
+mod messages;
+mod schemas;
+mod sockets;
+mod support;
+mod topics;

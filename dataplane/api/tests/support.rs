@@ -1,0 +1,256 @@
+//! A node to talk to, and a client that writes its bytes by hand.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use veena_api::{ApiConfig, ApiParts, ApiState};
+use veena_broker::Broker;
+use veena_broker::ports::{BrokerConfig, BrokerPorts};
+use veena_broker::tasks::Tasks;
+use veena_contract::{Entropy, NodeId, WallClock, Witness};
+use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
+use veena_storage::disk::Disk;
+use veena_storage::disk::mem::MemDisk;
+use veena_storage::io::Io;
+
+/// Seeded randomness (splitmix64).
+pub struct Seeded(AtomicU64);
+
+impl Entropy for Seeded {
+    fn next_u64(&self) -> u64 {
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+struct TestClock(tokio::time::Instant);
+
+impl WallClock for TestClock {
+    fn now_ms(&self) -> u64 {
+        1_700_000_000_000 + u64::try_from(self.0.elapsed().as_millis()).expect("a short test")
+    }
+}
+
+/// A node with its HTTP plane listening. Ends when dropped.
+pub struct Node {
+    pub address: SocketAddr,
+    pub shutdown: CancellationToken,
+    serving: JoinSet<std::io::Result<()>>,
+}
+
+impl Node {
+    pub async fn start() -> Self {
+        Self::start_with(ApiConfig::default()).await
+    }
+
+    pub async fn start_with(config: ApiConfig) -> Self {
+        let entropy: Arc<dyn Entropy> = Arc::new(Seeded(AtomicU64::new(7)));
+        let clock: Arc<dyn WallClock> = Arc::new(TestClock(tokio::time::Instant::now()));
+        let node = NodeId(Arc::from("node-1"));
+        let runtime = Runtime::new(Arc::clone(&entropy));
+        let log = MemLog::new();
+        let metastore = Metastore::start(MetastoreConfig::new(node.clone()), log, runtime).await.expect("the metastore starts");
+        let catalog = Arc::new(metastore);
+        let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+        let mut broker_config = BrokerConfig::new("/data".into());
+        broker_config.wal.segment_bytes = 8 * 1024 * 1024;
+        broker_config.disk_reserve_bytes = 0;
+        disk.create_dir_all(&broker_config.data_dir).expect("a data directory");
+        let ports = BrokerPorts {
+            disk,
+            write_io: Io::threads(4),
+            read_io: Io::threads(4),
+            catalog: catalog.clone(),
+            writer: catalog.clone(),
+            witness: Witness::new(catalog.clone()),
+            clock: Arc::clone(&clock),
+            entropy: Arc::clone(&entropy),
+            tasks: Tasks::new(Handle::current()),
+        };
+        let broker = Broker::open(broker_config, ports).await.expect("the engine opens");
+        let parts = ApiParts {
+            broker,
+            catalog: catalog.clone(),
+            writer: catalog.clone(),
+            leader: catalog,
+            clock,
+            entropy,
+            node,
+            version: "0.0.0",
+        };
+        let state = ApiState::new(config, parts);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let shutdown = CancellationToken::new();
+        let mut serving = JoinSet::new();
+        serving.spawn(veena_api::serve(listener, state, shutdown.clone()));
+        let node = Self { address, shutdown, serving };
+        until("the node is ready", || async { node.get("/readyz").await.status == 200 }).await;
+        node
+    }
+
+    /// Waits until the plane has stopped by itself.
+    pub async fn stopped(&mut self) {
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.serving.join_next()).await;
+        ended.expect("it stops").expect("it was serving").expect("no panic").expect("no error");
+    }
+
+    pub async fn connect(&self) -> Client {
+        Client { stream: TcpStream::connect(self.address).await.expect("listening"), rest: Vec::new() }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.connect().await.request("GET", path, &[], b"").await
+    }
+
+    pub async fn send(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.connect().await.request(method, path, &[("Content-Type", "application/json")], body.as_ref()).await
+    }
+
+    pub async fn topic(&self, body: &str) {
+        let answer = self.send("POST", "/v1/topics", body).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+
+    pub async fn produce(&self, topic: &str, payload: &str) {
+        let answer = self.send("POST", &format!("/v1/topics/{topic}/produce"), payload).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+
+    /// One leased message, waited for.
+    pub async fn consume(&self, topic: &str) -> Value {
+        let answer = self.get(&format!("/v1/topics/{topic}/consume?wait=10s")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
+    /// The value of one line of the metrics.
+    pub async fn metric(&self, line: &str) -> u64 {
+        let text = self.get("/metrics").await.text();
+        text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Waits for a condition, with a deadline.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "not within the deadline: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// One connection.
+pub struct Client {
+    pub stream: TcpStream,
+    rest: Vec<u8>,
+}
+
+impl Client {
+    pub async fn raw(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).await.expect("the node takes bytes");
+    }
+
+    /// Starts a request without waiting for its answer.
+    pub async fn start(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !body.is_empty() || method != "GET" {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(body);
+        self.raw(bytes).await;
+    }
+
+    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.start(method, path, headers, body).await;
+        self.answer(method == "HEAD").await
+    }
+
+    /// Reads one answer.
+    pub async fn answer(&mut self, is_head: bool) -> Answer {
+        let end = loop {
+            if let Some(end) = self.rest.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end;
+            }
+            assert!(self.read().await > 0, "the connection ended within a head: {:?}", String::from_utf8_lossy(&self.rest));
+        };
+        let head = String::from_utf8(self.rest.drain(..end + 4).collect()).expect("a head is text");
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok()).expect("a status line");
+        let headers: Vec<(String, String)> =
+            lines.filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))).collect();
+        let mut answer = Answer { status, headers, body: Vec::new() };
+        let length = answer.header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+        if !is_head {
+            while self.rest.len() < length {
+                assert!(self.read().await > 0, "the connection ended within a body");
+            }
+            answer.body = self.rest.drain(..length).collect();
+        }
+        answer
+    }
+
+    async fn read(&mut self) -> usize {
+        let mut buffer = vec![0; 64 * 1024];
+        let read = tokio::time::timeout(Duration::from_secs(30), self.stream.read(&mut buffer)).await;
+        let count = read.expect("an answer within the deadline").unwrap_or(0);
+        self.rest.extend_from_slice(&buffer[..count]);
+        count
+    }
+
+    /// Does the node close the connection, with nothing more to say?
+    pub async fn is_closed(&mut self) -> bool {
+        self.rest.is_empty() && self.read().await == 0
+    }
+}
+
+/// One answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        assert!(self.body.ends_with(b"\n"));
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+
+    /// The text of a refusal, after checking its form.
+    pub fn refusal(&self, status: u16, code: &str) -> String {
+        assert_eq!(self.status, status, "{}", self.text());
+        let body = self.json();
+        assert_eq!(body["code"], code, "{body}");
+        assert_eq!(body["instance"].as_str().map(str::len), Some(16));
+        assert!(body["retryable"].is_boolean() && body["effect"].is_string());
+        assert_eq!(self.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(self.header("retry-after").is_some(), matches!(status, 429 | 503));
+        body["error"].as_str().expect("a text").to_owned()
+    }
+}

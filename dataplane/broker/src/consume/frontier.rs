@@ -1,0 +1,91 @@
+//! The durable form of a partition's settle state, and its way to the settle journal.
+//!
+//! Written every 100 ms, synced every second and at a clean stop: a kill redelivers at most 100 ms of acks, a power cut 1.1 s.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::consume::lease::SettleState;
+
+const VERSION: u8 = 1;
+
+/// The stored bytes are not a settle state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a settle state")]
+pub struct NotASettleState;
+
+/// version u8 | frontier u64 | ranges u32 | (start u64, end u64)* | counts u32 | (offset u64, count u32)*, big-endian.
+#[must_use]
+pub fn encode(state: &SettleState) -> Bytes {
+    let mut out = BytesMut::with_capacity(17 + state.ahead.len() * 16 + state.deliveries.len() * 12);
+    out.put_u8(VERSION);
+    out.put_u64(state.frontier);
+    out.put_u32(u32::try_from(state.ahead.len()).unwrap_or(u32::MAX));
+    for &(start, end) in &state.ahead {
+        out.put_u64(start);
+        out.put_u64(end);
+    }
+    out.put_u32(u32::try_from(state.deliveries.len()).unwrap_or(u32::MAX));
+    for &(offset, count) in &state.deliveries {
+        out.put_u64(offset);
+        out.put_u32(count);
+    }
+    out.freeze()
+}
+
+/// The reverse of [`encode`].
+///
+/// # Errors
+/// [`NotASettleState`] for anything else; never panics, never allocates more than the bytes given.
+pub fn decode(mut bytes: &[u8]) -> Result<SettleState, NotASettleState> {
+    let version = bytes.try_get_u8().map_err(|_| NotASettleState)?;
+    if version != VERSION {
+        return Err(NotASettleState);
+    }
+    let frontier = bytes.try_get_u64().map_err(|_| NotASettleState)?;
+    let ranges = bytes.try_get_u32().map_err(|_| NotASettleState)?;
+    let mut state = SettleState { frontier, ..SettleState::default() };
+    let mut floor = frontier;
+    for _ in 0..ranges {
+        let start = bytes.try_get_u64().map_err(|_| NotASettleState)?;
+        let end = bytes.try_get_u64().map_err(|_| NotASettleState)?;
+        if start < floor || end <= start {
+            return Err(NotASettleState);
+        }
+        floor = end;
+        state.ahead.push((start, end));
+    }
+    let counts = bytes.try_get_u32().map_err(|_| NotASettleState)?;
+    for _ in 0..counts {
+        let offset = bytes.try_get_u64().map_err(|_| NotASettleState)?;
+        let count = bytes.try_get_u32().map_err(|_| NotASettleState)?;
+        state.deliveries.push((offset, count));
+    }
+    if bytes.is_empty() { Ok(state) } else { Err(NotASettleState) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_format_is_fixed() {
+        let state = SettleState { frontier: 3, ahead: vec![(5, 7)], deliveries: vec![(3, 2)] };
+        let golden = "0100000000000000030000000100000000000000050000000000000007000000010000000000000003\
+                      00000002";
+        let hex: String = encode(&state).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, golden);
+        assert_eq!(decode(&encode(&state)), Ok(state));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(state) = decode(&bytes) {
+                let again = encode(&state);
+                prop_assert_eq!(again.as_ref(), bytes.as_slice());
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Consume: reserve a message under a lease, settle it, move the frontier.
+
+pub mod ack;
+pub mod frontier;
+pub mod lease;
+pub mod reserve;
+pub mod waiters;

@@ -1,0 +1,400 @@
+//! Reserve: lease the lowest unresolved messages, read them, and hold the leases until the answer is written.
+//!
+//! A reservation that does not reach its client (the client left, the answer was too large, a read failed) is released at once and not
+//! counted. No ack ever waits for what happens here: reads run outside the lease table's lock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::{error, warn};
+use veena_contract::{Offset, PartitionIndex, TenantId, TopicName, TopicRecord, limits};
+use veena_storage::envelope::Envelope;
+use veena_storage::partition::{LogReader, ReadError, StoredRecord};
+
+use crate::consume::lease::{Granted, LeaseCaps};
+use crate::consume::waiters::{Ticket, Wanted};
+use crate::core::Core;
+use crate::errors::{ConsumeError, ReplayError};
+use crate::message::{ConsumeRequest, Delivery, Leased, ReceiptHandle};
+use crate::partition::{Partition, Serving};
+use crate::topics::Topic;
+
+/// Leases on their way to a client. Dropped without [`Deliveries::written`], every one is released at once and not counted.
+pub struct Deliveries {
+    core: Arc<Core>,
+    topic: Arc<Topic>,
+    messages: Vec<Delivery>,
+    /// Beside each message, where its lease is.
+    held: Vec<Held>,
+}
+
+struct Held {
+    partition: Arc<Partition>,
+    serving: Arc<Serving>,
+    offset: Offset,
+    nonce: u64,
+}
+
+impl Deliveries {
+    fn new(core: &Arc<Core>, topic: &Arc<Topic>) -> Self {
+        Self { core: Arc::clone(core), topic: Arc::clone(topic), messages: Vec::new(), held: Vec::new() }
+    }
+
+    /// The messages, in order of reservation.
+    #[must_use]
+    pub fn messages(&self) -> &[Delivery] {
+        &self.messages
+    }
+
+    /// Releases the messages from `len` on: they did not fit the answer.
+    pub fn truncate(&mut self, len: usize) {
+        self.messages.truncate(len);
+        for held in self.held.drain(len.min(self.held.len())..) {
+            release(&self.core, &self.topic, &held);
+        }
+    }
+
+    /// The answer has been handed to the client's socket: the leases stand, the deliveries count.
+    pub fn written(mut self) {
+        for held in self.held.drain(..) {
+            held.serving.leases.lock().delivered(held.offset);
+            held.partition.queue_settle(&self.core);
+            self.core.metrics.messages_delivered.add(1);
+        }
+    }
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.truncate(0);
+    }
+}
+
+fn release(core: &Arc<Core>, topic: &Arc<Topic>, held: &Held) {
+    let released = held.serving.leases.lock().release(core.now_ms(), held.offset, held.nonce);
+    if released.is_ok() {
+        topic.wake(held.partition.id.index, 1);
+    }
+}
+
+/// Leases messages; waits for a first one at most as long as asked. Empty when the wait ran out. Cancel-safe: dropping the future releases
+/// everything.
+///
+/// # Errors
+/// [`ConsumeError`].
+pub async fn consume(core: &Arc<Core>, request: &ConsumeRequest) -> Result<Deliveries, ConsumeError> {
+    let topic = resolve(core, &request.tenant, &request.topic).ok_or(ConsumeError::TopicNotFound)?;
+    let wanted = match request.partition {
+        None => Wanted::Any,
+        Some(index) => {
+            let count = topic.record.load().partitions;
+            if index.get() >= count {
+                return Err(ConsumeError::NoSuchPartition { partition: index.get(), count });
+            }
+            Wanted::Only(index)
+        }
+    };
+    let found = attempt(core, &topic, request, wanted, false).await?;
+    if !found.messages.is_empty() || request.wait.is_zero() || core.is_stopping() {
+        return Ok(found);
+    }
+    wait(core, &topic, request, wanted).await
+}
+
+/// A consumer's place among the parked; leaving it passes a baton on.
+struct Parked<'a> {
+    core: &'a Core,
+    topic: &'a Topic,
+    wanted: Wanted,
+    ticket: Ticket,
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        let had_baton = self.topic.waiters.lock().leave(self.wanted, self.ticket);
+        if had_baton {
+            wake_takeable(self.core, self.topic);
+        }
+    }
+}
+
+async fn wait(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Deliveries, ConsumeError> {
+    let deadline = Instant::now() + request.wait;
+    let waker = Arc::new(Notify::new());
+    let ticket = {
+        let mut waiters = topic.waiters.lock();
+        if waiters.parked() >= limits::WAITERS_PER_TOPIC_MAX {
+            return Err(ConsumeError::TooManyWaiters { limit: limits::WAITERS_PER_TOPIC_MAX });
+        }
+        waiters.park(wanted, Arc::clone(&waker))
+    };
+    let parked = Parked { core, topic, wanted, ticket };
+    loop {
+        // What became takeable before this consumer stood in line, or while it held a baton, is handed out here.
+        wake_takeable(core, topic);
+        tokio::select! {
+            () = waker.notified() => {}
+            () = tokio::time::sleep_until(deadline) => return Ok(Deliveries::new(core, topic)),
+        }
+        if topic.is_gone() {
+            return Err(ConsumeError::TopicNotFound);
+        }
+        if core.is_stopping() {
+            return Ok(Deliveries::new(core, topic));
+        }
+        let found = attempt(core, topic, request, wanted, true).await?;
+        if !found.messages.is_empty() {
+            drop(parked);
+            return Ok(found);
+        }
+        topic.waiters.lock().return_baton(wanted, ticket);
+    }
+}
+
+/// Hands a baton to whoever is first in line, for each partition that has something to take.
+pub fn wake_takeable(core: &Core, topic: &Topic) {
+    if topic.waiters.lock().parked() == 0 {
+        return;
+    }
+    let record = topic.record.load_full();
+    let mut takeable = Vec::new();
+    topic.scan(|partition| {
+        if partition.serving().is_some_and(|serving| is_takeable(core, &record, &serving)) {
+            takeable.push(partition.id.index);
+        }
+        true
+    });
+    for index in takeable {
+        topic.wake(index, 1);
+    }
+}
+
+/// Would a reservation succeed?
+pub fn is_takeable(core: &Core, record: &TopicRecord, serving: &Serving) -> bool {
+    serving.leases.lock().has_candidate(core.now_ms(), serving.reader.high_watermark(), caps(record))
+}
+
+fn caps(record: &TopicRecord) -> LeaseCaps {
+    LeaseCaps { in_flight_max: record.max_in_flight_per_partition, acked_ahead_max: record.max_acked_ahead_per_partition }
+}
+
+/// The topic of this name, while it lives.
+pub fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Option<Arc<Topic>> {
+    let view = core.ports.catalog.view();
+    let record = view.topic(tenant, name)?;
+    Some(core.topics.of(core, record))
+}
+
+/// One pass over the partitions wanted. A newcomer leaves partitions alone that others stand in line for.
+async fn attempt(
+    core: &Arc<Core>,
+    topic: &Arc<Topic>,
+    request: &ConsumeRequest,
+    wanted: Wanted,
+    is_in_line: bool,
+) -> Result<Deliveries, ConsumeError> {
+    let mut found = Deliveries::new(core, topic);
+    let mut bytes = 0;
+    for partition in candidates(topic, wanted) {
+        if !is_in_line && topic.waiters.lock().is_claimed(partition.id.index) {
+            continue;
+        }
+        let serving = match partition.serving() {
+            Some(serving) => serving,
+            None if partition.is_asleep_and_empty() => continue,
+            None => match partition.open(core).await {
+                Ok(serving) => serving,
+                Err(_) if matches!(wanted, Wanted::Only(_)) => return Err(ConsumeError::OwnerDown),
+                Err(_) => continue,
+            },
+        };
+        let taken = take(core, topic, &partition, serving, request, &mut found, &mut bytes).await;
+        match taken {
+            Err(ConsumeError::OwnerDown) if wanted == Wanted::Any => continue,
+            Err(error) if found.messages.is_empty() => return Err(error),
+            Err(_) | Ok(()) => {}
+        }
+        if found.messages.len() >= request.messages_max || bytes >= request.bytes_max {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn candidates(topic: &Topic, wanted: Wanted) -> Vec<Arc<Partition>> {
+    let mut candidates = Vec::new();
+    match wanted {
+        Wanted::Only(index) => candidates.extend(topic.partition(index)),
+        Wanted::Any => topic.scan(|partition| {
+            candidates.push(Arc::clone(partition));
+            true
+        }),
+    }
+    candidates
+}
+
+/// Takes from one partition what fits.
+async fn take(
+    core: &Arc<Core>,
+    topic: &Arc<Topic>,
+    partition: &Arc<Partition>,
+    mut serving: Arc<Serving>,
+    request: &ConsumeRequest,
+    found: &mut Deliveries,
+    bytes: &mut usize,
+) -> Result<(), ConsumeError> {
+    let record = topic.record.load_full();
+    let mut has_reopened = false;
+    while found.messages.len() < request.messages_max && (*bytes < request.bytes_max || found.messages.is_empty()) {
+        let granted = {
+            let nonce = (core.ports.entropy.next_u64() & i64::MAX.cast_unsigned()).max(1);
+            let high_watermark = serving.reader.high_watermark();
+            serving.leases.lock().reserve(core.now_ms(), high_watermark, caps(&record), record.visibility_timeout_ms, nonce)
+        };
+        let Some(granted) = granted else {
+            return Ok(());
+        };
+        partition.touch(core.now_ms());
+        let hold = Held { partition: Arc::clone(partition), serving: Arc::clone(&serving), offset: granted.offset, nonce: granted.nonce };
+        let guard = Unread { core, topic, held: Some(hold) };
+        match read(core, &serving.reader, granted.offset).await {
+            Ok(stored) => match delivery(partition.id.index, &stored, granted) {
+                Some(delivery) => {
+                    *bytes += delivery.payload.len() + delivery.key.as_ref().map_or(0, bytes::Bytes::len);
+                    guard.keep(found, delivery);
+                }
+                None => skip(core, guard, partition, granted.offset.next()),
+            },
+            Err(ReadError::Unreadable { next }) => skip(core, guard, partition, next),
+            Err(ReadError::BelowOldest { oldest }) => {
+                drop(guard);
+                let dropped = serving.leases.lock().jump_to(oldest);
+                core.metrics.messages_retention_dropped.add(dropped);
+                partition.queue_settle(core);
+            }
+            Err(ReadError::Closed) if !has_reopened => {
+                drop(guard);
+                has_reopened = true;
+                serving = partition.reopen(core).await.map_err(|_| ConsumeError::OwnerDown)?;
+            }
+            Err(ReadError::Closed) => return Err(ConsumeError::OwnerDown),
+            Err(ReadError::NotYet) => return Ok(()),
+            Err(failed) => {
+                error!(partition = %partition.dir.display(), offset = granted.offset.0, error = %failed, "a message cannot be read now");
+                return Err(ConsumeError::ReadFailed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A lease whose message is not read yet: released when dropped.
+struct Unread<'a> {
+    core: &'a Arc<Core>,
+    topic: &'a Arc<Topic>,
+    held: Option<Held>,
+}
+
+impl Unread<'_> {
+    fn keep(mut self, found: &mut Deliveries, delivery: Delivery) {
+        if let Some(held) = self.held.take() {
+            found.held.push(held);
+            found.messages.push(delivery);
+        }
+    }
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            release(self.core, self.topic, held);
+        }
+    }
+}
+
+/// What can never be read is settled, counted and passed.
+fn skip(core: &Arc<Core>, mut guard: Unread<'_>, partition: &Arc<Partition>, next: Offset) {
+    let Some(held) = guard.held.take() else {
+        return;
+    };
+    let skipped = held.serving.leases.lock().skip(held.offset, next.max(held.offset.next()));
+    warn!(partition = %partition.dir.display(), first = held.offset.0, next = next.0, "unreadable messages are skipped");
+    core.metrics.messages_corrupt_skipped.add(skipped);
+    partition.queue_settle(core);
+}
+
+async fn read(core: &Core, reader: &LogReader, offset: Offset) -> Result<StoredRecord, ReadError> {
+    if let Some(stored) = reader.cached(offset) {
+        return Ok(stored);
+    }
+    let reader = reader.clone();
+    core.ports.read_io.run(move || reader.read(offset)).await
+}
+
+/// `None` when the stored body is not an envelope.
+fn delivery(partition: PartitionIndex, stored: &StoredRecord, granted: Granted) -> Option<Delivery> {
+    let lease = Leased {
+        handle: ReceiptHandle { partition, offset: granted.offset, nonce: granted.nonce },
+        delivery_count: granted.deliveries_before.saturating_add(1),
+    };
+    message(partition, stored, Some(lease))
+}
+
+fn message(partition: PartitionIndex, stored: &StoredRecord, lease: Option<Leased>) -> Option<Delivery> {
+    let envelope = Envelope::decode(&stored.body).ok()?;
+    Some(Delivery {
+        partition,
+        offset: stored.offset,
+        id: stored.id,
+        key: envelope.key,
+        headers: envelope.headers,
+        payload: envelope.payload,
+        commit_ms: stored.commit_ms,
+        lease,
+    })
+}
+
+/// Reads one message without a lease; `None` at or above the high watermark.
+///
+/// # Errors
+/// [`ReplayError`].
+pub async fn replay(
+    core: &Arc<Core>,
+    tenant: &TenantId,
+    name: &TopicName,
+    index: PartitionIndex,
+    offset: Offset,
+) -> Result<Option<Delivery>, ReplayError> {
+    let topic = resolve(core, tenant, name).ok_or(ReplayError::TopicNotFound)?;
+    let count = topic.record.load().partitions;
+    let partition = topic.partition(index).filter(|_| index.get() < count);
+    let partition = partition.ok_or(ReplayError::NoSuchPartition { partition: index.get(), count })?;
+    let mut serving = partition.open(core).await.map_err(|_| ReplayError::OwnerDown)?;
+    partition.touch(core.now_ms());
+    let mut outcome = read(core, &serving.reader, offset).await;
+    if matches!(outcome, Err(ReadError::Closed)) {
+        serving = partition.reopen(core).await.map_err(|_| ReplayError::OwnerDown)?;
+        outcome = read(core, &serving.reader, offset).await;
+    }
+    match outcome {
+        Ok(stored) => message(index, &stored, None).map(Some).ok_or(ReplayError::Unreadable { offset }),
+        Err(ReadError::NotYet) => Ok(None),
+        Err(ReadError::BelowOldest { oldest }) => Err(ReplayError::AgedOut { offset, oldest }),
+        Err(ReadError::Unreadable { .. }) => Err(ReplayError::Unreadable { offset }),
+        Err(ReadError::Closed) => Err(ReplayError::OwnerDown),
+        Err(failed) => {
+            error!(partition = %partition.dir.display(), offset = offset.0, error = %failed, "a message cannot be read now");
+            Err(ReplayError::ReadFailed)
+        }
+    }
+}
+
+/// Tells every parked consumer that the node stops; each answers empty.
+pub fn stop_waiting(core: &Core) {
+    core.is_stopping.store(true, Ordering::Release);
+    for (_, topic) in core.topics.all() {
+        topic.wake_all();
+    }
+}

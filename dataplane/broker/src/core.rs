@@ -1,0 +1,312 @@
+//! What all parts of the engine share: the ports, the WAL, the topics, the counters.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use veena_contract::{PartitionIndex, StreamId, TopicId, TopicRecord, WalSeq};
+use veena_storage::partition::FrameCache;
+use veena_storage::wal::{Destination, Wal, WalOpened, WalStream};
+
+use crate::consume::lease::MonoMs;
+use crate::fanout::reconcile::Fanout;
+use crate::metrics::BrokerMetrics;
+use crate::partition::{Partition, PartitionId};
+use crate::ports::{BrokerConfig, BrokerPorts};
+use crate::produce::discard::Orphans;
+use crate::settle::SettleStore;
+use crate::streams::{Origin, Source};
+use crate::topics::{Topic, Topics};
+
+/// The shared middle of the engine.
+pub struct Core {
+    /// What was configured.
+    pub config: BrokerConfig,
+    /// The world.
+    pub ports: BrokerPorts,
+    /// The ingress WAL.
+    pub wal: Wal,
+    /// Living topics.
+    pub topics: Topics,
+    /// Settle state and cursor positions.
+    pub settle: SettleStore,
+    /// Decoded frames for readers.
+    pub frames: Arc<FrameCache>,
+    /// What is on its way from the WAL.
+    pub dispatch: DispatchState,
+    /// Records of topics that are gone.
+    pub orphans: Orphans,
+    /// Cursors.
+    pub fanout: Fanout,
+    /// Counters.
+    pub metrics: BrokerMetrics,
+    /// The stream of owner-synchronous produces, minted at boot; only ids come from it.
+    pub direct_stream: StreamId,
+    /// No new produce, no new waits.
+    pub is_stopping: AtomicBool,
+    /// Less room is free than the reserve.
+    pub is_disk_low: AtomicBool,
+    wal_identity: WalIdentity,
+    direct_next: AtomicU64,
+    open_logs: Mutex<BTreeSet<PartitionId>>,
+    prepared_dirs: Mutex<BTreeSet<PathBuf>>,
+    started: Instant,
+}
+
+/// Which WAL this is and which of its streams may still have undispatched records.
+struct WalIdentity {
+    id: u64,
+    ordinal: u32,
+    stream: StreamId,
+    begin: WalSeq,
+    older: Vec<WalStream>,
+    floor: Mutex<u32>,
+}
+
+/// What the dispatcher has in hand, over all destinations.
+#[derive(Default)]
+pub struct DispatchState {
+    bytes: AtomicUsize,
+    enqueued_end: AtomicU64,
+    active: Mutex<BTreeMap<PartitionId, Arc<Partition>>>,
+    /// Where the reader of former opens' records stands; `None` once it is through.
+    backlog: Mutex<Option<WalSeq>>,
+    progress: Notify,
+    checkpoint: AtomicU64,
+}
+
+impl DispatchState {
+    /// Bytes of bodies queued for dispatch.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes were queued.
+    pub fn add_bytes(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes left a queue.
+    pub fn sub_bytes(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Everything below is queued, or was.
+    pub fn set_enqueued_end(&self, end: WalSeq) {
+        self.enqueued_end.store(end.0, Ordering::Release);
+    }
+
+    /// A destination has records.
+    pub fn activate(&self, partition: &Arc<Partition>) {
+        self.active.lock().insert(partition.id, Arc::clone(partition));
+    }
+
+    /// A destination's queue is empty. The caller holds the queue's lock.
+    pub fn deactivate(&self, partition: &Partition) {
+        self.active.lock().remove(&partition.id);
+        self.note_progress();
+    }
+
+    /// Something was committed: a checkpoint may be due.
+    pub fn note_progress(&self) {
+        self.progress.notify_one();
+    }
+
+    /// Completes when something was committed since the last call.
+    pub async fn progressed(&self) {
+        self.progress.notified().await;
+    }
+
+    /// Where the reader of former records stands.
+    pub fn set_backlog(&self, position: Option<WalSeq>) {
+        *self.backlog.lock() = position;
+        self.note_progress();
+    }
+
+    /// How many records are queued, over all destinations.
+    pub fn queued(&self) -> usize {
+        let active: Vec<_> = self.active.lock().values().cloned().collect();
+        active.iter().map(|partition| partition.queue.lock().len()).sum()
+    }
+
+    /// The WAL position below which everything is committed at its owner. The order of reads matters: what is queued after the first read
+    /// lies at or above it.
+    pub fn done_below(&self, orphans: &Orphans) -> WalSeq {
+        let end = WalSeq(self.enqueued_end.load(Ordering::Acquire));
+        if veena_storage::sabotage::is("checkpoint_before_commit") {
+            return end;
+        }
+        let backlog = *self.backlog.lock();
+        // Orphans go to queues when their topic turns out to live, queues to orphans when it is gone: looked at before and after.
+        let orphaned_before = orphans.front();
+        let active: Vec<_> = self.active.lock().values().cloned().collect();
+        let queued = active.iter().filter_map(|partition| partition.queue.lock().front()).min();
+        [Some(end), backlog, orphaned_before, queued, orphans.front()].into_iter().flatten().min().unwrap_or(end)
+    }
+
+    /// The last durable checkpoint.
+    pub fn checkpoint(&self) -> WalSeq {
+        WalSeq(self.checkpoint.load(Ordering::Acquire))
+    }
+
+    /// A checkpoint is durable.
+    pub fn set_checkpoint(&self, below: WalSeq) {
+        self.checkpoint.store(below.0, Ordering::Release);
+    }
+}
+
+impl Core {
+    /// The middle of an engine whose WAL and settle store are open.
+    #[must_use]
+    pub fn new(config: BrokerConfig, ports: BrokerPorts, wal: Wal, opened: &WalOpened, settle: SettleStore, frames: Arc<FrameCache>) -> Self {
+        let dispatch = DispatchState::default();
+        dispatch.set_enqueued_end(opened.end);
+        dispatch.set_checkpoint(opened.checkpoint);
+        dispatch.set_backlog((opened.checkpoint < opened.end).then_some(opened.checkpoint));
+        let floor = opened.streams.iter().map(|stream| stream.ordinal).min().unwrap_or(opened.ordinal);
+        let direct_stream = StreamId(ports.entropy.next_u128());
+        Self {
+            config,
+            wal,
+            topics: Topics::default(),
+            settle,
+            frames,
+            dispatch,
+            orphans: Orphans::default(),
+            fanout: Fanout::default(),
+            metrics: BrokerMetrics::default(),
+            direct_stream,
+            is_stopping: AtomicBool::new(false),
+            is_disk_low: AtomicBool::new(false),
+            wal_identity: WalIdentity {
+                id: opened.wal_id,
+                ordinal: opened.ordinal,
+                stream: opened.stream,
+                begin: opened.end,
+                older: opened.streams.clone(),
+                floor: Mutex::new(floor),
+            },
+            direct_next: AtomicU64::new(0),
+            open_logs: Mutex::default(),
+            prepared_dirs: Mutex::default(),
+            started: Instant::now(),
+            ports,
+        }
+    }
+
+    /// Milliseconds on the process's monotone clock.
+    #[must_use]
+    pub fn now_ms(&self) -> MonoMs {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Where records of a topic's partition go.
+    #[must_use]
+    pub fn destination_of(record: &TopicRecord, partition: PartitionIndex) -> Destination {
+        Destination { group: record.id.0, partition: partition.get() }
+    }
+
+    /// The partition a WAL record is for, while its topic lives here.
+    pub fn destination(&self, destination: Destination) -> Option<(Arc<Topic>, Arc<Partition>)> {
+        let id = TopicId(destination.group);
+        let topic = match self.topics.get(id) {
+            Some(topic) => topic,
+            None => self.topics.of(self, self.ports.catalog.view().topic_by_id(id)?),
+        };
+        if topic.is_gone() {
+            return None;
+        }
+        let partition = topic.partition(PartitionIndex(destination.partition))?;
+        Some((topic, partition))
+    }
+
+    /// The stream new WAL records get.
+    #[must_use]
+    pub fn wal_stream(&self) -> StreamId {
+        self.wal_identity.stream
+    }
+
+    /// Where a WAL stream comes from, for the owner's table.
+    #[must_use]
+    pub fn wal_origin(&self, stream: StreamId) -> Origin {
+        let identity = &self.wal_identity;
+        let ordinal = identity.older.iter().find(|older| older.stream == stream).map_or(identity.ordinal, |older| older.ordinal);
+        Origin { id: identity.id, ordinal, floor: *identity.floor.lock() }
+    }
+
+    /// What this node still has of a WAL stream.
+    #[must_use]
+    pub fn stream_source(&self, stream: StreamId) -> Source {
+        let identity = &self.wal_identity;
+        let (begin, end) = identity
+            .older
+            .iter()
+            .find(|older| older.stream == stream)
+            .map_or((identity.begin.0, u64::MAX), |older| (older.first.0, older.end.0));
+        let owed_from = begin.max(self.dispatch.checkpoint().0);
+        Source { begin, owed_from, retained_from: owed_from, end }
+    }
+
+    /// A checkpoint has passed: streams that lie wholly below it are finished.
+    pub fn raise_stream_floor(&self, checkpoint: WalSeq) {
+        let identity = &self.wal_identity;
+        let living = identity.older.iter().filter(|older| older.end > checkpoint).map(|older| older.ordinal).min();
+        *identity.floor.lock() = living.unwrap_or(identity.ordinal);
+    }
+
+    /// `count` sequences of the direct stream; the first of them is returned.
+    pub fn take_direct_sequences(&self, count: u64) -> u64 {
+        self.direct_next.fetch_add(count.max(1), Ordering::Relaxed)
+    }
+
+    /// A log was opened.
+    pub fn note_open(&self, id: PartitionId) {
+        self.open_logs.lock().insert(id);
+    }
+
+    /// A log was closed.
+    pub fn note_closed(&self, id: PartitionId) {
+        self.open_logs.lock().remove(&id);
+    }
+
+    /// The open logs.
+    #[must_use]
+    pub fn open_logs(&self) -> Vec<PartitionId> {
+        self.open_logs.lock().iter().copied().collect()
+    }
+
+    /// Makes a partition's directory durable, names of its parents included. Blocking.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn prepare_partition_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.prepared_dirs.lock().contains(dir) {
+            return Ok(());
+        }
+        let disk = &self.ports.disk;
+        disk.create_dir_all(dir)?;
+        let mut parent = dir.parent();
+        while let Some(path) = parent.filter(|path| path.starts_with(&self.config.data_dir)) {
+            disk.sync_dir(path)?;
+            parent = path.parent();
+        }
+        self.prepared_dirs.lock().insert(dir.to_owned());
+        Ok(())
+    }
+
+    /// A topic's directory is gone.
+    pub fn forget_prepared(&self, topic_dir: &Path) {
+        self.prepared_dirs.lock().retain(|dir| !dir.starts_with(topic_dir));
+    }
+
+    /// Is the node stopping?
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,333 @@
+//! The engine as its users see it: every operation of the data plane, by name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{error, info};
+use veena_contract::{CatalogView, ChildLink, Offset, PartitionIndex, TenantId, TopicName};
+use veena_storage::journal::{Journal, JournalConfig};
+use veena_storage::partition::FrameCache;
+use veena_storage::wal::{Wal, WalStatus};
+
+pub use crate::consume::reserve::Deliveries;
+
+use crate::consume::{ack, reserve};
+use crate::core::Core;
+use crate::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
+use crate::message::{ChildLag, Committed, ConsumeRequest, Delivery, NewMessage, PartitionStats, ReceiptHandle, Settle};
+use crate::metrics::BrokerMetrics;
+use crate::partition::Partition;
+use crate::ports::{BrokerConfig, BrokerPorts};
+use crate::produce::{accept, backlog, dispatch};
+use crate::settle::SettleStore;
+use crate::tasks::OnExit;
+use crate::{layout, settle, sweep};
+
+/// How long after progress a checkpoint is written.
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why an engine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A directory cannot be made.
+    #[error("the data directory cannot be prepared: {0}")]
+    Directory(#[from] std::io::Error),
+    /// The WAL.
+    #[error(transparent)]
+    Wal(#[from] veena_storage::wal::WalOpenError),
+    /// The settle journal.
+    #[error(transparent)]
+    Journal(#[from] veena_storage::journal::JournalOpenError),
+}
+
+/// One node's engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Broker {
+    core: Arc<Core>,
+}
+
+impl Broker {
+    /// Opens everything below the data directory and starts to dispatch what is left from a former life. Partition logs are opened when
+    /// they are needed.
+    ///
+    /// # Errors
+    /// [`OpenError`], naming the file.
+    pub async fn open(config: BrokerConfig, ports: BrokerPorts) -> Result<Self, OpenError> {
+        let io = ports.write_io.clone();
+        let (core, from, end) = io.run(move || open_blocking(config, ports)).await?;
+        let core = Arc::new(core);
+        let sink = Arc::downgrade(&core);
+        core.wal.start(
+            &core.ports.write_io,
+            Arc::new(move |records| {
+                if let Some(core) = sink.upgrade() {
+                    dispatch::enqueue(&core, records);
+                }
+            }),
+        );
+        let tasks = &core.ports.tasks;
+        tasks.spawn("settle", OnExit::Shutdown, settle::run(Arc::clone(&core)));
+        tasks.spawn("sweep", OnExit::Shutdown, sweep::run(Arc::clone(&core)));
+        tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));
+        tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
+        if from < end {
+            tasks.spawn("backlog", OnExit::Shutdown, backlog::run(Arc::clone(&core), from, end));
+        }
+        Ok(Self { core })
+    }
+
+    /// Refuses new produce and answers parked consumers; what is in flight goes on.
+    pub fn begin_stop(&self) {
+        reserve::stop_waiting(&self.core);
+    }
+
+    /// Stops the engine: tasks end, the WAL is drained, settle state is flushed and synced. Idempotent.
+    pub async fn stop(&self) {
+        self.begin_stop();
+        let core = &self.core;
+        let wal = core.wal.clone();
+        core.ports.write_io.run(move || wal.close()).await;
+        core.ports.tasks.stop().await;
+        let worker = Arc::clone(core);
+        core.ports
+            .write_io
+            .run(move || {
+                for (_, topic) in worker.topics.all() {
+                    for partition in topic.partitions() {
+                        partition.queue_settle(&worker);
+                    }
+                }
+                settle::flush(&worker.settle);
+                let below = worker.dispatch.done_below(&worker.orphans);
+                if let Err(failed) = worker.wal.checkpoint(below) {
+                    error!(error = %failed, "the last checkpoint could not be written; records are dispatched again and recognised");
+                }
+            })
+            .await;
+        info!("the engine has stopped");
+    }
+
+    /// The catalog as this node sees it.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<CatalogView> {
+        self.core.ports.catalog.view()
+    }
+
+    /// The engine's counters.
+    #[must_use]
+    pub fn metrics(&self) -> &BrokerMetrics {
+        &self.core.metrics
+    }
+
+    /// The WAL's state.
+    #[must_use]
+    pub fn wal_status(&self) -> WalStatus {
+        self.core.wal.status()
+    }
+
+    /// How many accepted records are not committed at their owners yet; those of a former life still unread in the WAL are not counted.
+    #[must_use]
+    pub fn undispatched(&self) -> usize {
+        self.core.dispatch.queued()
+    }
+
+    /// How many partition logs are open.
+    #[must_use]
+    pub fn open_logs(&self) -> usize {
+        self.core.open_logs().len()
+    }
+
+    /// WAL-first produce: answers once synced.
+    ///
+    /// # Errors
+    /// [`ProduceError`].
+    pub async fn produce(&self, tenant: &TenantId, topic: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
+        accept::produce(&self.core, tenant, topic, message).await
+    }
+
+    /// All or none, one WAL append.
+    ///
+    /// # Errors
+    /// [`BatchError`] with the first message that is refused.
+    pub async fn produce_batch(&self, tenant: &TenantId, topic: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
+        accept::produce_batch(&self.core, tenant, topic, messages).await
+    }
+
+    /// Owner-synchronous produce: one result per message, in request order.
+    ///
+    /// # Errors
+    /// [`BatchError`] when the whole batch is refused before anything is stored.
+    pub async fn produce_committed(
+        &self,
+        tenant: &TenantId,
+        topic: &TopicName,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
+        accept::produce_committed(&self.core, tenant, topic, messages).await
+    }
+
+    /// Leases messages. Empty when the wait ran out. Dropping the future releases everything.
+    ///
+    /// # Errors
+    /// [`ConsumeError`].
+    pub async fn consume(&self, request: ConsumeRequest) -> Result<Deliveries, ConsumeError> {
+        reserve::consume(&self.core, &request).await
+    }
+
+    /// Reads one message without a lease; `None` at or above the high watermark.
+    ///
+    /// # Errors
+    /// [`ReplayError`].
+    pub async fn replay(
+        &self,
+        tenant: &TenantId,
+        topic: &TopicName,
+        partition: PartitionIndex,
+        offset: Offset,
+    ) -> Result<Option<Delivery>, ReplayError> {
+        reserve::replay(&self.core, tenant, topic, partition, offset).await
+    }
+
+    /// Acks, extends or hands back one lease.
+    ///
+    /// # Errors
+    /// [`SettleError`].
+    pub fn settle(&self, tenant: &TenantId, topic: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
+        ack::settle(&self.core, tenant, topic, handle, how)
+    }
+
+    /// Statistics of the partitions asked for (all, or one); `None` for one whose log cannot be opened now.
+    ///
+    /// # Errors
+    /// [`ConsumeError`] for an unknown topic or partition.
+    pub async fn describe(
+        &self,
+        tenant: &TenantId,
+        name: &TopicName,
+        only: Option<PartitionIndex>,
+    ) -> Result<Vec<Option<PartitionStats>>, ConsumeError> {
+        let core = &self.core;
+        let topic = reserve::resolve(core, tenant, name).ok_or(ConsumeError::TopicNotFound)?;
+        let count = topic.record.load().partitions;
+        let partitions = match only {
+            None => topic.partitions(),
+            Some(index) => vec![topic.partition(index).ok_or(ConsumeError::NoSuchPartition { partition: index.get(), count })?],
+        };
+        let mut stats = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            stats.push(self.partition_stats(&partition).await);
+        }
+        Ok(stats)
+    }
+
+    async fn partition_stats(&self, partition: &Arc<Partition>) -> Option<PartitionStats> {
+        let serving = partition.open(&self.core).await.ok()?;
+        let log = serving.reader.stats();
+        let leases = serving.leases.lock();
+        Some(PartitionStats {
+            partition: partition.id.index,
+            segments: log.segments,
+            oldest: log.oldest,
+            log_end: log.log_end,
+            high_watermark: log.high_watermark,
+            frontier: leases.frontier(),
+            leased: leases.leased(),
+            acked_ahead: leases.acked_ahead(),
+            bytes: log.bytes,
+            oldest_segment_ms: log.oldest_segment_ms,
+        })
+    }
+
+    /// High watermark of every partition: the exact attach point for a new child.
+    ///
+    /// # Errors
+    /// [`ControlError`] when a log cannot be asked; nothing may be linked then.
+    pub async fn attach_offsets(&self, tenant: &TenantId, name: &TopicName) -> Result<Vec<Offset>, ControlError> {
+        let Some(topic) = reserve::resolve(&self.core, tenant, name) else {
+            return Err(ControlError::Propose(veena_contract::CommandError::TopicNotFound.into()));
+        };
+        let mut offsets = Vec::new();
+        for partition in topic.partitions() {
+            let serving = partition.open(&self.core).await.map_err(|_| ControlError::OwnerUnavailable {
+                reason: format!("partition {} of {name} cannot be asked for its high watermark", partition.id.index),
+            })?;
+            offsets.push(serving.reader.high_watermark());
+        }
+        Ok(offsets)
+    }
+
+    /// How far each child is behind.
+    pub async fn child_lags(&self, tenant: &TenantId, parent: &TopicName, children: &[ChildLink]) -> Vec<ChildLag> {
+        let view = self.catalog();
+        let Some(record) = view.topic(tenant, parent) else {
+            return Vec::new();
+        };
+        let mut lags = Vec::with_capacity(children.len());
+        for link in children {
+            lags.push(self.core.fanout.lag(&self.core, record, link).await);
+        }
+        lags
+    }
+
+    /// Why produce cannot be accepted now: a latched WAL, a full disk, stopping. The metastore is judged elsewhere.
+    #[must_use]
+    pub fn not_ready_reason(&self) -> Option<String> {
+        if self.core.is_stopping() {
+            return Some("the node is stopping".into());
+        }
+        if let Some(reason) = self.core.wal.status().latched {
+            return Some(format!("ingress wal: {reason}"));
+        }
+        let is_low = self.core.is_disk_low.load(std::sync::atomic::Ordering::Relaxed);
+        is_low.then(|| "the data disk has less free room than its reserve".into())
+    }
+}
+
+fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<(Core, veena_contract::WalSeq, veena_contract::WalSeq), OpenError> {
+    let disk = &ports.disk;
+    for dir in [
+        layout::ingress_dir(&config.data_dir),
+        layout::settle_dir(&config.data_dir),
+        layout::topics_dir(&config.data_dir),
+        layout::quarantine_dir(&config.data_dir),
+    ] {
+        disk.create_dir_all(&dir)?;
+    }
+    disk.sync_dir(&config.data_dir)?;
+    let (wal, opened) = Wal::open(Arc::clone(disk), &layout::ingress_dir(&config.data_dir), config.wal.clone(), ports.entropy.as_ref())?;
+    for damage in &opened.damage {
+        error!(damage = ?damage, "damage found in the ingress WAL");
+    }
+    let (journal, kept) = Journal::open(Arc::clone(disk), &layout::settle_dir(&config.data_dir), JournalConfig::default())?;
+    let frames = Arc::new(FrameCache::new(veena_contract::limits::READ_CACHE_BYTES_MAX));
+    let core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames);
+    core.metrics.damage_found.add(opened.damage.len() as u64);
+    Ok((core, opened.checkpoint, opened.end))
+}
+
+/// Moves the WAL's checkpoint behind what is committed, some time after there was progress.
+async fn checkpoint(core: Arc<Core>) {
+    let token = core.ports.tasks.token().clone();
+    while !token.is_cancelled() {
+        tokio::select! {
+            () = core.dispatch.progressed() => {}
+            () = token.cancelled() => return,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(CHECKPOINT_PAUSE) => {}
+            () = token.cancelled() => return,
+        }
+        let below = core.dispatch.done_below(&core.orphans);
+        if below <= core.dispatch.checkpoint() {
+            continue;
+        }
+        let wal = core.wal.clone();
+        match core.ports.write_io.run(move || wal.checkpoint(below)).await {
+            Ok(()) => {
+                core.dispatch.set_checkpoint(below);
+                core.raise_stream_floor(below);
+            }
+            Err(failed) => error!(error = %failed, "a checkpoint could not be written; records are kept longer"),
+        }
+    }
+}

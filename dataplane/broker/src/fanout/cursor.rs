@@ -1,0 +1,301 @@
+//! A cursor copies one parent partition into one child. It runs while there is something to copy and ends when there is not; a publish,
+//! a new attachment or a restart starts it again.
+//!
+//! The position moves only after the child has committed the slab. While records wait for their delay, the cursor sleeps until the first
+//! is due.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tracing::{debug, error, warn};
+use veena_contract::{ChildLink, Offset, PartitionIndex, TopicId};
+use veena_storage::partition::{NewRecord, ReadError, StoredRecord};
+
+use crate::core::Core;
+use crate::fanout::delay::{self, Gate};
+use crate::fanout::local::{self, Sent, Target};
+use crate::fanout::position::{self, Position};
+use crate::fanout::slab;
+use crate::partition::Partition;
+use crate::settle;
+use crate::streams::{SenderWindow, Source, StreamKey};
+use crate::tasks::OnExit;
+use crate::topics::Topic;
+
+const RETRY: Duration = Duration::from_millis(200);
+const SLEEP_MAX: Duration = Duration::from_secs(30);
+
+/// One (attachment, parent partition).
+pub struct Cursor {
+    /// The parent's incarnation.
+    pub parent: TopicId,
+    /// Which of its partitions.
+    pub index: PartitionIndex,
+    /// The attachment.
+    pub link: ChildLink,
+    state: Mutex<State>,
+    windows: tokio::sync::Mutex<BTreeMap<PartitionIndex, SenderWindow>>,
+}
+
+#[derive(Default)]
+struct State {
+    position: Option<Position>,
+    is_running: bool,
+    /// Kicked while running: look once more before ending.
+    is_kicked: bool,
+    is_ended: bool,
+}
+
+/// What one round achieved.
+enum Round {
+    Advanced { is_full: bool },
+    Idle,
+    Wait(Duration),
+    End,
+}
+
+impl Cursor {
+    /// A cursor that has not looked yet.
+    #[must_use]
+    pub fn new(parent: TopicId, index: PartitionIndex, link: ChildLink) -> Self {
+        Self { parent, index, link, state: Mutex::default(), windows: tokio::sync::Mutex::default() }
+    }
+
+    /// The next parent offset to copy, and how many records were dropped; `None` before it has looked.
+    #[must_use]
+    pub fn progress(&self) -> Option<(Offset, u64)> {
+        self.state.lock().position.as_ref().map(|position| (position.next, position.dropped))
+    }
+
+    /// There may be something to copy.
+    pub fn kick(self: &Arc<Self>, core: &Arc<Core>) {
+        {
+            let mut state = self.state.lock();
+            if state.is_ended {
+                return;
+            }
+            if state.is_running {
+                state.is_kicked = true;
+                return;
+            }
+            state.is_running = true;
+        }
+        let (cursor, core_for_run) = (Arc::clone(self), Arc::clone(core));
+        core.ports.tasks.spawn("fanout", OnExit::Shutdown, async move { cursor.run(&core_for_run).await });
+    }
+
+    /// The attachment has ended: the cursor never runs again.
+    pub fn end(&self) {
+        self.state.lock().is_ended = true;
+    }
+
+    async fn run(self: Arc<Self>, core: &Arc<Core>) {
+        let token = core.ports.tasks.token();
+        let linger = Duration::from_millis(core.config.fanout.linger_ms);
+        loop {
+            self.state.lock().is_kicked = false;
+            let pause = match self.round(core).await {
+                Round::Advanced { is_full: true } => Duration::ZERO,
+                Round::Advanced { is_full: false } => linger,
+                Round::Wait(pause) => pause.min(SLEEP_MAX),
+                Round::Idle | Round::End => {
+                    let mut state = self.state.lock();
+                    if state.is_kicked && !state.is_ended && !token.is_cancelled() {
+                        continue;
+                    }
+                    state.is_running = false;
+                    return;
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = token.cancelled() => {}
+            }
+            if token.is_cancelled() {
+                self.state.lock().is_running = false;
+                return;
+            }
+        }
+    }
+
+    /// Reads a slab and commits it in the child.
+    async fn round(&self, core: &Arc<Core>) -> Round {
+        let Some((parent, child)) = self.topics(core) else {
+            return Round::End;
+        };
+        let Ok(serving) = parent.open(core).await else {
+            return Round::Wait(RETRY);
+        };
+        let partitions = child.record.load().partitions;
+        let mut position = self.position(core, partitions);
+        let end = serving.reader.high_watermark();
+        if position.next > end {
+            error!(parent = %parent.dir.display(), next = position.next.0, end = end.0, "a cursor lies beyond the log's end: the log has lost data");
+            position.next = end;
+        }
+        if position.next == end {
+            self.store(core, position);
+            return Round::Idle;
+        }
+        if position.routed_with != partitions && !self.change_routing(core, &mut position, partitions, end).await {
+            return Round::Wait(RETRY);
+        }
+        let slab = match self.read(core, &serving.reader, &mut position, end).await {
+            Ok(slab) => slab,
+            Err(round) => return round,
+        };
+        let count = match delay::judge(&slab, self.link.delay_ms, core.ports.clock.now_ms()) {
+            Gate::Open { count } => count,
+            Gate::Closed { wait_ms } => return Round::Wait(Duration::from_millis(wait_ms)),
+        };
+        parent.touch(core.now_ms());
+        self.copy(core, &child, &serving.reader.oldest(), position, &slab[..count]).await
+    }
+
+    fn topics(&self, core: &Arc<Core>) -> Option<(Arc<Partition>, Arc<Topic>)> {
+        let view = core.ports.catalog.view();
+        let record = view.topic_by_id(self.parent)?;
+        let is_current = record.children.iter().any(|link| link.epoch == self.link.epoch);
+        let child = view.topic_by_id(self.link.child_id).filter(|_| is_current)?;
+        let parent = core.topics.of(core, record).partition(self.index)?;
+        Some((parent, core.topics.of(core, child)))
+    }
+
+    fn position(&self, core: &Core, partitions: u32) -> Position {
+        if let Some(position) = self.state.lock().position.clone() {
+            return position;
+        }
+        let start = usize::try_from(self.index.get()).ok().and_then(|index| self.link.attach_offsets.get(index).copied());
+        let fresh = Position { next: start.unwrap_or(Offset(0)), routed_with: partitions, dropped: 0, confirmed: BTreeMap::new() };
+        let Some(kept) = core.settle.cursor(&position::key(self.link.epoch, self.index)) else {
+            return fresh;
+        };
+        position::decode(&kept).unwrap_or_else(|_| {
+            error!(child = %self.link.child, "a cursor's kept position cannot be read: it starts at its attach point, the child knows what it has");
+            fresh
+        })
+    }
+
+    fn store(&self, core: &Core, position: Position) {
+        let is_new = self.state.lock().position.as_ref() != Some(&position);
+        if is_new {
+            core.settle.keep_cursor(&position::key(self.link.epoch, self.index), Some(position::encode(&position)));
+            self.state.lock().position = Some(position);
+        }
+    }
+
+    /// The child has grown. What may have been sent with the old count is finished with it; the change is durable before the new count is
+    /// used, so that a resend never takes another way.
+    async fn change_routing(&self, core: &Arc<Core>, position: &mut Position, partitions: u32, end: Offset) -> bool {
+        let has_sent = !position.confirmed.is_empty();
+        if has_sent && position.next < end && self.state.lock().position.is_none() {
+            return true;
+        }
+        position.routed_with = partitions;
+        self.store(core, position.clone());
+        let worker = Arc::clone(core);
+        core.ports.write_io.run(move || settle::flush(&worker.settle)).await
+    }
+
+    async fn read(
+        &self,
+        core: &Arc<Core>,
+        reader: &veena_storage::partition::LogReader,
+        position: &mut Position,
+        end: Offset,
+    ) -> Result<Vec<StoredRecord>, Round> {
+        let (config, from, reader) = (core.config.fanout, position.next, reader.clone());
+        let read = core.ports.read_io.run(move || reader.read_range(from, end, config.batch_records_max, config.batch_bytes_max)).await;
+        let resume_at = match read {
+            Ok(slab) if slab.is_empty() => return Err(Round::Wait(RETRY)),
+            Ok(slab) => return Ok(slab),
+            Err(ReadError::BelowOldest { oldest }) => oldest,
+            Err(ReadError::Unreadable { next }) => next,
+            Err(ReadError::Closed) => return Err(Round::Wait(Duration::ZERO)),
+            Err(failed) => {
+                debug!(child = %self.link.child, error = %failed, "a cursor cannot read its parent now");
+                return Err(Round::Wait(RETRY));
+            }
+        };
+        let dropped = resume_at.0.saturating_sub(position.next.0);
+        warn!(child = %self.link.child, from = position.next.0, to = resume_at.0, "records were lost before they could be copied");
+        core.metrics.fanout_records_dropped.add(dropped);
+        position.dropped += dropped;
+        position.next = resume_at;
+        self.store(core, position.clone());
+        Err(Round::Wait(Duration::ZERO))
+    }
+
+    async fn copy(&self, core: &Arc<Core>, child: &Arc<Topic>, oldest: &Offset, mut position: Position, slab: &[StoredRecord]) -> Round {
+        let (parts, unreadable) = slab::split(slab, position.routed_with);
+        let end = slab.last().map_or(position.next, |record| record.offset.next());
+        if veena_storage::sabotage::is("cursor_before_child_commit") {
+            position.next = end;
+            self.store(core, position.clone());
+        }
+        let begin = usize::try_from(self.index.get()).ok().and_then(|index| self.link.attach_offsets.get(index)).map_or(0, |o| o.0);
+        let retained_from = oldest.0.max(begin);
+        let source = Source { begin, owed_from: position.next.0.max(begin), retained_from: retained_from.min(position.next.0), end: u64::MAX };
+        let mut windows = self.windows.lock().await;
+        let mut outcomes = Vec::with_capacity(parts.len());
+        let sends = parts.into_iter().map(|(index, records)| {
+            let confirmed = position.confirmed.get(&index).copied();
+            let window = windows.remove(&index).unwrap_or_else(|| SenderWindow::new(confirmed, None));
+            self.send(core, child, index, source, window, records)
+        });
+        for (index, window, sent) in join_all(sends).await {
+            windows.insert(index, window);
+            outcomes.push((index, sent));
+        }
+        drop(windows);
+        let mut go_back = None;
+        let mut is_done = true;
+        for (index, sent) in outcomes {
+            match sent {
+                Sent::Committed { through } => {
+                    let confirmed = position.confirmed.entry(index).or_insert(through);
+                    *confirmed = through.max(*confirmed);
+                }
+                Sent::GoBack { from } => go_back = go_back.min(Some(from)).or(Some(from)),
+                Sent::Retry | Sent::Stopped => is_done = false,
+            }
+        }
+        if let Some(from) = go_back {
+            position.next = position.next.min(Offset(from));
+            position.confirmed.clear();
+            self.store(core, position);
+            return Round::Wait(Duration::ZERO);
+        }
+        if !is_done {
+            self.store(core, position);
+            return Round::Wait(RETRY);
+        }
+        position.next = end;
+        position.dropped += unreadable;
+        core.metrics.fanout_records_committed.add(slab.len() as u64 - unreadable);
+        core.metrics.fanout_records_dropped.add(unreadable);
+        self.store(core, position);
+        Round::Advanced { is_full: slab.len() >= core.config.fanout.batch_records_max }
+    }
+
+    async fn send(
+        &self,
+        core: &Arc<Core>,
+        child: &Arc<Topic>,
+        index: PartitionIndex,
+        source: Source,
+        mut window: SenderWindow,
+        records: Vec<NewRecord>,
+    ) -> (PartitionIndex, SenderWindow, Sent) {
+        let key = StreamKey { stream: self.link.stream, source: self.index.get() };
+        let Some(partition) = child.partition(index) else {
+            return (index, window, Sent::Retry);
+        };
+        let target = Target { core, topic: child, partition: &partition, key, source };
+        let sent = local::send(&target, &mut window, records).await;
+        (index, window, sent)
+    }
+}

@@ -1,0 +1,23 @@
+//! The engine: accepts, dispatches, commits, reserves, settles and fans out.
+//!
+//! It reaches disk only through `veena-storage`, the catalog only through the seams of `veena-contract`. It must never know HTTP, QUIC,
+//! Raft or another node's address.
+
+pub mod consume;
+pub mod core;
+pub mod engine;
+pub mod errors;
+pub mod fanout;
+pub mod layout;
+pub mod message;
+pub mod metrics;
+pub mod partition;
+pub mod ports;
+pub mod produce;
+pub mod settle;
+pub mod streams;
+pub mod sweep;
+pub mod tasks;
+pub mod topics;
+
+pub use engine::{Broker, Deliveries, OpenError};

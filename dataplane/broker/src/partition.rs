@@ -1,0 +1,290 @@
+//! One partition this node owns: its log with the stream table behind one writer, its leases, and the records on their way to it.
+//!
+//! A log is opened when it is first needed and closed when nobody has used it for a while; what a closed log would answer (is there
+//! anything to deliver?) is remembered, so that an idle partition costs no file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tracing::{error, info, warn};
+use veena_contract::{LogId, Offset, PartitionIndex, TopicId};
+use veena_storage::partition::{LogReader, PartitionLog};
+
+use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
+use crate::core::Core;
+use crate::produce::commit::Inbox;
+use crate::produce::dispatch::DestinationQueue;
+use crate::settle::SettleStore;
+use crate::streams::StreamTable;
+
+/// Which partition of which incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionId {
+    /// The incarnation.
+    pub topic: TopicId,
+    /// Which of its partitions.
+    pub index: PartitionIndex,
+}
+
+/// The log and the stream table: whoever holds these writes the partition.
+pub struct Owner {
+    /// The log.
+    pub log: PartitionLog,
+    /// What each stream has appended and committed here.
+    pub table: StreamTable,
+}
+
+/// Where a partition's writer is.
+pub enum OwnerSlot {
+    /// Not open; opened when needed.
+    Closed,
+    /// Open.
+    Open(Box<Owner>),
+    /// Could not be opened, or latched; tried again from `retry_at` on.
+    Failed {
+        /// The latched log, still read from until it is opened anew.
+        latched: Option<Box<Owner>>,
+        /// When to try again.
+        retry_at: MonoMs,
+        /// How long the wait after the next failure is.
+        backoff_ms: u64,
+    },
+    /// The topic is gone: never opened again.
+    Gone,
+}
+
+/// What consumers of an open partition use.
+pub struct Serving {
+    /// Reads.
+    pub reader: LogReader,
+    /// Leases and settled offsets. Shared with the next life of the same log, when that is opened anew after a failure.
+    pub leases: Arc<Mutex<LeaseTable>>,
+}
+
+/// What a closed log would say.
+#[derive(Clone, Copy, Debug)]
+struct Asleep {
+    has_backlog: bool,
+}
+
+/// One partition this node owns.
+pub struct Partition {
+    /// Which.
+    pub id: PartitionId,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Records accepted here and not yet committed.
+    pub queue: Mutex<DestinationQueue>,
+    /// Commits waiting for the writer.
+    pub inbox: Mutex<Inbox>,
+    /// The writer.
+    pub owner: Arc<tokio::sync::Mutex<OwnerSlot>>,
+    serving: ArcSwapOption<Serving>,
+    asleep: Mutex<Option<Asleep>>,
+    is_settle_queued: AtomicBool,
+    last_used: AtomicU64,
+}
+
+/// The log cannot be opened now.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the partition's log cannot be opened now")]
+pub struct NotOpen;
+
+const OPEN_BACKOFF_MS_MIN: u64 = 250;
+const OPEN_BACKOFF_MS_MAX: u64 = 10_000;
+
+impl Partition {
+    /// A partition whose log is not open yet.
+    #[must_use]
+    pub fn new(id: PartitionId, dir: PathBuf) -> Self {
+        Self {
+            id,
+            dir,
+            queue: Mutex::default(),
+            inbox: Mutex::default(),
+            owner: Arc::new(tokio::sync::Mutex::new(OwnerSlot::Closed)),
+            serving: ArcSwapOption::empty(),
+            asleep: Mutex::new(None),
+            is_settle_queued: AtomicBool::new(false),
+            last_used: AtomicU64::new(0),
+        }
+    }
+
+    /// What consumers use, while the log is open. Never waits.
+    pub fn serving(&self) -> Option<Arc<Serving>> {
+        self.serving.load_full()
+    }
+
+    /// Is the log known to hold nothing to deliver while it is closed?
+    pub fn is_asleep_and_empty(&self) -> bool {
+        self.asleep.lock().is_some_and(|asleep| !asleep.has_backlog)
+    }
+
+    /// Notes a use, for the idle sweep.
+    pub fn touch(&self, now: MonoMs) {
+        self.last_used.store(now, Ordering::Relaxed);
+    }
+
+    /// Opens the log if it is not open.
+    ///
+    /// # Errors
+    /// [`NotOpen`] while it cannot be opened; the next try is made after a back-off.
+    pub async fn open(self: &Arc<Self>, core: &Arc<Core>) -> Result<Arc<Serving>, NotOpen> {
+        if let Some(serving) = self.serving() {
+            return Ok(serving);
+        }
+        self.reopen(core).await
+    }
+
+    /// Opens the log if it is not open, also when the reader at hand says that it was closed.
+    ///
+    /// # Errors
+    /// [`NotOpen`] while it cannot be opened; the next try is made after a back-off.
+    pub async fn reopen(self: &Arc<Self>, core: &Arc<Core>) -> Result<Arc<Serving>, NotOpen> {
+        let mut slot = Arc::clone(&self.owner).lock_owned().await;
+        let (partition, core_for_open) = (Arc::clone(self), Arc::clone(core));
+        core.ports.write_io.run(move || partition.open_slot(&core_for_open, &mut slot)).await
+    }
+
+    /// Blocking. Makes sure the slot is open; the caller holds it.
+    pub fn open_slot(&self, core: &Core, slot: &mut OwnerSlot) -> Result<Arc<Serving>, NotOpen> {
+        let now = core.now_ms();
+        let backoff_ms = match slot {
+            OwnerSlot::Gone => return Err(NotOpen),
+            OwnerSlot::Failed { retry_at, .. } if *retry_at > now => return Err(NotOpen),
+            OwnerSlot::Failed { backoff_ms, latched, .. } => {
+                drop(latched.take());
+                (*backoff_ms * 2).min(OPEN_BACKOFF_MS_MAX)
+            }
+            OwnerSlot::Open(_) => return self.serving().ok_or(NotOpen),
+            OwnerSlot::Closed => OPEN_BACKOFF_MS_MIN,
+        };
+        let opened = core.prepare_partition_dir(&self.dir).map_err(|error| error.to_string()).and_then(|()| {
+            let ports = &core.ports;
+            PartitionLog::open(
+                Arc::clone(&ports.disk),
+                &self.dir,
+                core.config.partition.clone(),
+                Arc::clone(&core.frames),
+                ports.entropy.as_ref(),
+            )
+            .map_err(|error| error.to_string())
+        });
+        match opened {
+            Ok((log, opened)) => {
+                for damage in &opened.damage {
+                    error!(partition = %self.dir.display(), damage = ?damage, "damage found in a partition log; what is around it is served");
+                    core.metrics.damage_found.add(1);
+                }
+                let serving = Arc::new(Serving { reader: log.reader(), leases: self.leases_for(core, &log, opened.is_new) });
+                serving.leases.lock().jump_to(serving.reader.oldest());
+                let table = StreamTable::from_marks(log.log_id(), opened.marks);
+                *slot = OwnerSlot::Open(Box::new(Owner { log, table }));
+                self.serving.store(Some(Arc::clone(&serving)));
+                *self.asleep.lock() = None;
+                self.touch(now);
+                core.note_open(self.id);
+                Ok(serving)
+            }
+            Err(reason) => {
+                warn!(partition = %self.dir.display(), reason, "a partition log cannot be opened; tried again later");
+                *slot = OwnerSlot::Failed { latched: None, retry_at: now + backoff_ms, backoff_ms };
+                Err(NotOpen)
+            }
+        }
+    }
+
+    /// The leases of this log: those of its former life in this process, or what was kept on disk.
+    fn leases_for(&self, core: &Core, log: &PartitionLog, is_new: bool) -> Arc<Mutex<LeaseTable>> {
+        if let Some(former) = self.serving().filter(|former| former.reader.log_id() == log.log_id()) {
+            return Arc::clone(&former.leases);
+        }
+        let state = self.restored_state(&core.settle, log.log_id(), log.log_end(), is_new);
+        Arc::new(Mutex::new(LeaseTable::restore(&state)))
+    }
+
+    fn restored_state(&self, settle: &SettleStore, log: LogId, log_end: Offset, is_new: bool) -> SettleState {
+        let mut state = settle.state(log).unwrap_or_default();
+        if state.frontier > log_end.0 && !is_new {
+            error!(
+                partition = %self.dir.display(), frontier = state.frontier, log_end = log_end.0,
+                "the settled frontier is beyond the log's end: the log has lost data; new messages are delivered from its end"
+            );
+            state = SettleState { frontier: log_end.0, ..SettleState::default() };
+        }
+        state.ahead.retain(|&(_, end)| end <= log_end.0);
+        state
+    }
+
+    /// The writer has failed: nothing more is committed until the log is opened anew. Leases and reads go on.
+    pub fn fail_slot(&self, core: &Core, slot: &mut OwnerSlot) {
+        let latched = match std::mem::replace(slot, OwnerSlot::Closed) {
+            OwnerSlot::Open(owner) => Some(owner),
+            OwnerSlot::Failed { latched, .. } => latched,
+            OwnerSlot::Closed | OwnerSlot::Gone => None,
+        };
+        *slot = OwnerSlot::Failed { latched, retry_at: core.now_ms() + OPEN_BACKOFF_MS_MIN, backoff_ms: OPEN_BACKOFF_MS_MIN };
+        info!(partition = %self.dir.display(), "a partition log takes no more commits after a failure and will be opened anew");
+    }
+
+    /// Ends all leases: their owner's process, or its log, has ended (design I4).
+    fn stop_serving(&self, core: &Core) {
+        if let Some(serving) = self.serving.swap(None) {
+            core.settle.keep(serving.reader.log_id(), &serving.leases.lock().state());
+            core.note_closed(self.id);
+        }
+    }
+
+    /// Closes an idle log. Refuses while anything is leased or on its way.
+    ///
+    /// Blocking. Says whether it closed.
+    pub fn close_if_idle(&self, core: &Core, slot: &mut OwnerSlot) -> bool {
+        let Some(serving) = self.serving() else {
+            return false;
+        };
+        let is_quiet = self.queue.lock().is_empty() && self.inbox.lock().is_empty();
+        let mut leases = serving.leases.lock();
+        leases.expire(core.now_ms());
+        if !is_quiet || leases.leased() > 0 {
+            return false;
+        }
+        let has_backlog = leases.frontier() < serving.reader.high_watermark();
+        drop(leases);
+        *self.asleep.lock() = Some(Asleep { has_backlog });
+        self.stop_serving(core);
+        *slot = OwnerSlot::Closed;
+        true
+    }
+
+    /// The topic is gone: the log is closed for good.
+    pub fn close_for_ever(&self, core: &Core, slot: &mut OwnerSlot) {
+        if let Some(serving) = self.serving.swap(None) {
+            core.settle.forget(serving.reader.log_id());
+            core.note_closed(self.id);
+        }
+        *slot = OwnerSlot::Gone;
+    }
+
+    /// When the log was last used.
+    pub fn last_used(&self) -> MonoMs {
+        self.last_used.load(Ordering::Relaxed)
+    }
+
+    /// Puts this partition on the list of those whose settle state is written next.
+    pub fn queue_settle(self: &Arc<Self>, core: &Core) {
+        if !self.is_settle_queued.swap(true, Ordering::AcqRel) {
+            core.settle.queue(Arc::clone(self));
+        }
+    }
+
+    /// Takes the partition off that list and says what to write.
+    pub fn take_settle(&self) -> Option<(LogId, SettleState)> {
+        self.is_settle_queued.store(false, Ordering::Release);
+        let serving = self.serving()?;
+        let mut leases = serving.leases.lock();
+        leases.take_dirty().then(|| (serving.reader.log_id(), leases.state()))
+    }
+}

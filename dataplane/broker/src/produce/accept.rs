@@ -1,0 +1,161 @@
+//! Accept: resolve the topic, check, choose the partition, append to the WAL. The answer waits for the sync.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use veena_contract::{MessageId, Offset, PartitionIndex, TenantId, TopicName, TopicRecord, limits};
+use veena_storage::envelope::Envelope;
+use veena_storage::wal::{AppendError, RecordKind, StageError, WalEntry};
+
+use crate::core::Core;
+use crate::errors::{BatchError, ProduceError};
+use crate::message::{Committed, NewMessage};
+use crate::partition::Partition;
+use crate::produce::commit::{self, CommitAnswer, CommitError, CommitRequest};
+use crate::produce::partitioner::partition_of_key;
+use crate::topics::Topic;
+
+/// A topic that takes direct produce now.
+struct Target {
+    topic: Arc<Topic>,
+    record: Arc<TopicRecord>,
+}
+
+/// WAL-first: answers once the record is synced here.
+///
+/// # Errors
+/// [`ProduceError`].
+pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
+    let target = resolve(core, tenant, name)?;
+    let entry = entry(core, &target, &message)?;
+    append(core, SmallVec::from_iter([entry])).await
+}
+
+/// WAL-first, all or none.
+///
+/// # Errors
+/// [`BatchError`] with the first message that is refused.
+pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
+    let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
+    let mut entries = SmallVec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        entries.push(entry(core, &target, message).map_err(|error| BatchError { index, error })?);
+    }
+    append(core, entries).await.map_err(|error| BatchError { index: 0, error })
+}
+
+/// Owner-synchronous: answers once each message is committed at its owner; no WAL is involved.
+///
+/// # Errors
+/// [`BatchError`] when the whole batch is refused before anything is handed to an owner.
+pub async fn produce_committed(
+    core: &Arc<Core>,
+    tenant: &TenantId,
+    name: &TopicName,
+    messages: Vec<NewMessage>,
+) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
+    let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
+    let mut groups: std::collections::BTreeMap<PartitionIndex, (Arc<Partition>, Vec<usize>, Vec<Bytes>)> = Default::default();
+    for (index, message) in messages.iter().enumerate() {
+        let partition = choose(&target, message).map_err(|error| BatchError { index, error })?;
+        let group = groups.entry(partition.id.index).or_insert_with(|| (partition, Vec::new(), Vec::new()));
+        group.1.push(index);
+        group.2.push(body(message));
+    }
+    let commits = groups.into_values().map(|(partition, indexes, bodies)| {
+        let topic = Arc::clone(&target.topic);
+        async move {
+            let answer = commit::commit(core, &topic, &partition, CommitRequest::Direct(bodies)).await;
+            (partition.id.index, indexes, answer)
+        }
+    });
+    let mut results: Vec<Result<Committed, ProduceError>> = vec![Err(ProduceError::OutcomeUnknown); messages.len()];
+    for (partition, indexes, answer) in join_all(commits).await {
+        for (nth, index) in (0_u64..).zip(indexes) {
+            results[index] = placed(partition, nth, &answer);
+        }
+    }
+    Ok(results)
+}
+
+fn placed(partition: PartitionIndex, nth: u64, answer: &CommitAnswer) -> Result<Committed, ProduceError> {
+    match answer {
+        CommitAnswer::Committed(Some(placed)) => Ok(Committed {
+            id: MessageId { stream: placed.stream, sequence: placed.sequence + nth },
+            partition,
+            offset: Offset(placed.first.0 + nth),
+            commit_ms: placed.commit_ms,
+        }),
+        CommitAnswer::Committed(None) | CommitAnswer::Refused(_) => Err(ProduceError::OutcomeUnknown),
+        CommitAnswer::Failed(CommitError::NotOpen) => Err(ProduceError::OwnerDown),
+        CommitAnswer::Failed(CommitError::NoSpace) => Err(ProduceError::DiskFull),
+        CommitAnswer::Failed(CommitError::Gone) => Err(ProduceError::TopicNotFound),
+        CommitAnswer::Failed(CommitError::Stopping) => Err(ProduceError::Stopping),
+        CommitAnswer::Failed(CommitError::LogFailed) => Err(ProduceError::OutcomeUnknown),
+    }
+}
+
+fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, ProduceError> {
+    if core.is_stopping() {
+        return Err(ProduceError::Stopping);
+    }
+    let view = core.ports.catalog.view();
+    let record = view.topic(tenant, name).ok_or(ProduceError::TopicNotFound)?;
+    if record.parent.as_ref().is_some_and(|parent| parent.delay_ms > 0) {
+        return Err(ProduceError::DelayedChild);
+    }
+    if core.is_disk_low.load(Ordering::Relaxed) {
+        return Err(ProduceError::DiskFull);
+    }
+    Ok(Target { topic: core.topics.of(core, record), record: Arc::clone(record) })
+}
+
+fn choose(target: &Target, message: &NewMessage) -> Result<Arc<Partition>, ProduceError> {
+    let count = target.record.partitions;
+    let index = match (message.partition, &message.key) {
+        (Some(partition), _) => partition,
+        (None, Some(key)) => partition_of_key(key.as_bytes(), count),
+        (None, None) => target.topic.rotation.next(count),
+    };
+    let missing = ProduceError::NoSuchPartition { partition: index.get(), count };
+    if index.get() >= count { Err(missing) } else { target.topic.partition(index).ok_or(missing) }
+}
+
+fn body(message: &NewMessage) -> Bytes {
+    let headers = message.headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect();
+    Envelope { key: message.key.as_ref().map(|key| key.as_bytes().clone()), headers, payload: message.payload.clone() }.encode()
+}
+
+fn entry(core: &Core, target: &Target, message: &NewMessage) -> Result<WalEntry, ProduceError> {
+    let partition = choose(target, message)?;
+    if core.dispatch.bytes() > core.config.undispatched_bytes_max {
+        return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
+    }
+    if partition.queue.lock().bytes() > core.config.undispatched_partition_bytes_max {
+        return Err(ProduceError::OwnerDown);
+    }
+    let destination = Core::destination_of(&target.record, partition.id.index);
+    Ok(WalEntry { kind: RecordKind::Accept, destination, body: body(message) })
+}
+
+async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
+    let count = entries.len() as u64;
+    let staged = core.wal.stage(entries).map_err(|error| match error {
+        StageError::Full => ProduceError::Overloaded { detail: "unwritten records in the WAL" },
+        StageError::Latched => ProduceError::LogPoisoned,
+        StageError::NoSpace => ProduceError::DiskFull,
+        StageError::TooLarge => ProduceError::Overloaded { detail: "the record is larger than a WAL record may be" },
+        StageError::Closed => ProduceError::Stopping,
+    })?;
+    staged.await.map_err(|error| match error {
+        AppendError::Latched => ProduceError::LogPoisoned,
+        AppendError::NoSpace => ProduceError::DiskFull,
+    })?;
+    core.metrics.messages_accepted.add(count);
+    Ok(())
+}
+
+const _: () = assert!(limits::MESSAGE_BYTES_MAX + limits::KEY_BYTES_MAX + 2 * limits::HEADERS_BYTES_MAX < limits::WAL_RECORD_BYTES_MAX);

@@ -1,0 +1,279 @@
+//! The dispatcher: brings what the WAL holds to the owner of each partition. Every destination is independent: one that fails or stalls
+//! holds up nobody else. A record leaves its queue only when its owner has committed it, so the oldest queued record bounds the checkpoint.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, error, warn};
+use veena_contract::{StreamId, WalSeq, limits};
+use veena_storage::partition::NewRecord;
+use veena_storage::wal::WalRecord;
+
+use crate::core::Core;
+use crate::partition::Partition;
+use crate::produce::commit::{self, CommitAnswer, CommitError, CommitRequest, StreamCommit};
+use crate::streams::{SenderWindow, Start, StreamKey, Ticket};
+use crate::tasks::OnExit;
+use crate::topics::Topic;
+
+const BACKOFF_MS_MIN: u64 = 50;
+const BACKOFF_MS_MAX: u64 = 1000;
+
+/// Records accepted on this node for one partition and not yet committed there, oldest first.
+#[derive(Default)]
+pub struct DestinationQueue {
+    records: VecDeque<WalRecord>,
+    bytes: usize,
+    is_running: bool,
+    windows: BTreeMap<StreamId, SenderWindow>,
+}
+
+impl DestinationQueue {
+    /// Is nothing queued, and nothing under way?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && !self.is_running
+    }
+
+    /// Bytes of bodies queued.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many records are queued.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The oldest record that is not known to be committed.
+    #[must_use]
+    pub fn front(&self) -> Option<WalSeq> {
+        self.records.front().map(|record| record.seq)
+    }
+
+    /// Takes everything out (the topic is gone).
+    pub fn drain(&mut self) -> Vec<WalRecord> {
+        self.bytes = 0;
+        self.windows.clear();
+        self.records.drain(..).collect()
+    }
+
+    /// Records of one stream from the front, as many as one commit takes. Bodies are shared, not copied.
+    fn head(&self) -> Vec<WalRecord> {
+        let Some(first) = self.records.front() else {
+            return Vec::new();
+        };
+        let mut bytes = 0;
+        self.records
+            .iter()
+            .take(limits::COMMIT_RECORDS_MAX)
+            .take_while(|record| {
+                bytes += record.body.len();
+                record.stream == first.stream && (bytes <= limits::COMMIT_BYTES_MAX || record.seq == first.seq)
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Everything of `stream` up to `through` is committed.
+    fn settle(&mut self, stream: StreamId, through: u64) -> (usize, usize) {
+        let (mut count, mut bytes) = (0, 0);
+        while self.records.front().is_some_and(|record| record.stream == stream && record.seq.0 <= through) {
+            if let Some(record) = self.records.pop_front() {
+                count += 1;
+                bytes += record.body.len();
+            }
+        }
+        self.bytes -= bytes;
+        (count, bytes)
+    }
+}
+
+/// Durable records arrive, in WAL order: each goes to the queue of its destination, and destinations that stood still are started.
+pub fn enqueue(core: &Arc<Core>, records: Vec<WalRecord>) {
+    let Some(last) = records.last().map(|record| record.seq) else {
+        return;
+    };
+    for record in records {
+        enqueue_one(core, record);
+    }
+    core.dispatch.set_enqueued_end(last.next());
+}
+
+/// Queues one record that is durable in the WAL.
+pub fn enqueue_one(core: &Arc<Core>, record: WalRecord) {
+    let Some((topic, partition)) = core.destination(record.destination) else {
+        core.orphans.add(core, record);
+        return;
+    };
+    let bytes = record.body.len();
+    core.dispatch.add_bytes(bytes);
+    let must_start = {
+        let mut queue = partition.queue.lock();
+        queue.bytes += bytes;
+        queue.records.push_back(record);
+        let must_start = !std::mem::replace(&mut queue.is_running, true);
+        if must_start {
+            core.dispatch.activate(&partition);
+        }
+        must_start
+    };
+    if must_start {
+        let core_for_run = Arc::clone(core);
+        core.ports.tasks.spawn("dispatch", OnExit::Shutdown, async move { run(&core_for_run, &topic, &partition).await });
+    }
+}
+
+/// Dispatches to one partition until its queue is empty, or the topic is gone, or the node stops.
+async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
+    let token = core.ports.tasks.token();
+    let mut backoff_ms = BACKOFF_MS_MIN;
+    loop {
+        let head = {
+            let mut queue = partition.queue.lock();
+            let head = queue.head();
+            if head.is_empty() || token.is_cancelled() || topic.is_gone() {
+                queue.is_running = false;
+                if head.is_empty() {
+                    core.dispatch.deactivate(partition);
+                }
+                break;
+            }
+            head
+        };
+        match step(core, topic, partition, head).await {
+            Ok(()) => backoff_ms = BACKOFF_MS_MIN,
+            Err(error) => {
+                if error == CommitError::Gone {
+                    continue;
+                }
+                debug!(partition = %partition.dir.display(), %error, "a dispatch failed; its records stay queued");
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(backoff_ms)) => {}
+                    () = token.cancelled() => {}
+                }
+                backoff_ms = (backoff_ms * 2).min(BACKOFF_MS_MAX);
+            }
+        }
+    }
+    if topic.is_gone() {
+        core.orphans.take_over(core, partition);
+    }
+}
+
+/// One step for the stream at the head of the queue: ask where it stands, or commit what comes next.
+async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, head: Vec<WalRecord>) -> Result<(), CommitError> {
+    let stream = head[0].stream;
+    let key = StreamKey { stream, source: 0 };
+    let needs_open = {
+        let mut queue = partition.queue.lock();
+        queue.windows.entry(stream).or_insert_with(|| SenderWindow::new(None, None)).needs_open()
+    };
+    if needs_open {
+        let standing = commit::open_stream(core, partition, key).await?;
+        let mut queue = partition.queue.lock();
+        let source = core.stream_source(stream);
+        let start = with_window(&mut queue, stream, |window, hash_of| window.on_opened(&standing, &source, hash_of));
+        return start.map_or(Ok(()), |start| on_start(core, partition, &mut queue, stream, start));
+    }
+    let prepared = {
+        let mut queue = partition.queue.lock();
+        prepare(core, &mut queue, key, head)
+    };
+    let Some(request) = prepared else {
+        return Err(CommitError::NotOpen);
+    };
+    let last = request.last;
+    match commit::commit(core, topic, partition, CommitRequest::Stream(request)).await {
+        CommitAnswer::Committed(_) => {
+            let mut queue = partition.queue.lock();
+            let is_ours = queue.windows.get_mut(&stream).is_some_and(|window| window.on_committed(last));
+            if is_ours {
+                settle(core, &mut queue, stream, last);
+            }
+            Ok(())
+        }
+        CommitAnswer::Refused(refusal) => {
+            warn!(partition = %partition.dir.display(), %stream, refusal = ?refusal, "an owner refused a commit; the sender asks where it stands");
+            let mut queue = partition.queue.lock();
+            let source = core.stream_source(stream);
+            let start = with_window(&mut queue, stream, |window, hash_of| window.on_refused(&refusal, &source, hash_of));
+            start.map_or(Ok(()), |start| on_start(core, partition, &mut queue, stream, start))?;
+            Err(CommitError::NotOpen)
+        }
+        CommitAnswer::Failed(error) => {
+            let mut queue = partition.queue.lock();
+            if let Some(window) = queue.windows.get_mut(&stream) {
+                match error.effect() {
+                    veena_contract::Effect::None => window.on_not_sent(),
+                    veena_contract::Effect::Possible => window.on_lost(),
+                }
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The next commit of a stream: a gap that must be declared first, or the records at hand.
+fn prepare(core: &Core, queue: &mut DestinationQueue, key: StreamKey, head: Vec<WalRecord>) -> Option<StreamCommit> {
+    let origin = core.wal_origin(key.stream);
+    let window = queue.windows.get_mut(&key.stream)?;
+    if let Some(Ticket { log_id, prev, last }) = window.gap_offer() {
+        return Some(StreamCommit { key, origin, log_id, prev, last, is_gap: true, records: Vec::new() });
+    }
+    let sequences: Vec<u64> = head.iter().map(|record| record.seq.0).collect();
+    let Ticket { log_id, prev, last } = window.next_offer(&sequences, *sequences.last()?)?;
+    let records = head.into_iter().map(|record| NewRecord { sequence: record.seq.0, id: None, body: record.body }).collect();
+    Some(StreamCommit { key, origin, log_id, prev, last, is_gap: false, records })
+}
+
+fn with_window(
+    queue: &mut DestinationQueue,
+    stream: StreamId,
+    act: impl FnOnce(&mut SenderWindow, &dyn Fn(u64) -> Option<u32>) -> Start,
+) -> Option<Start> {
+    let DestinationQueue { records, windows, .. } = queue;
+    let hash_of = |sequence: u64| {
+        let found = records.iter().find(|record| record.stream == stream && record.seq.0 >= sequence);
+        found.filter(|record| record.seq.0 == sequence).map(|record| crc32c::crc32c(&record.body))
+    };
+    windows.get_mut(&stream).map(|window| act(window, &hash_of))
+}
+
+/// The sender knows where it stands: what the log holds leaves the queue.
+fn on_start(
+    core: &Core,
+    partition: &Partition,
+    queue: &mut DestinationQueue,
+    stream: StreamId,
+    start: Start,
+) -> Result<(), CommitError> {
+    match start {
+        Start::Resume { after, .. } | Start::Gap { after, .. } => {
+            if let Some(through) = after.mark() {
+                settle(core, queue, stream, through);
+            }
+            Ok(())
+        }
+        Start::Stopped(stop) => {
+            error!(partition = %partition.dir.display(), %stream, reason = %stop, "a stream into a partition stands still until an operator looks");
+            core.metrics.streams_forked.add(1);
+            Err(CommitError::NotOpen)
+        }
+    }
+}
+
+fn settle(core: &Core, queue: &mut DestinationQueue, stream: StreamId, through: u64) {
+    let (count, bytes) = queue.settle(stream, through);
+    core.dispatch.sub_bytes(bytes);
+    if count > 0 {
+        core.dispatch.note_progress();
+    }
+    let is_finished = stream != core.wal_stream() && queue.records.front().is_none_or(|record| record.stream != stream);
+    if is_finished {
+        queue.windows.remove(&stream);
+    }
+}

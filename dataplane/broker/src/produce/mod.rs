@@ -1,0 +1,8 @@
+//! Produce: accept a message, dispatch it from the WAL to its partition's owner, commit it there.
+
+pub mod accept;
+pub mod backlog;
+pub mod commit;
+pub mod discard;
+pub mod dispatch;
+pub mod partitioner;

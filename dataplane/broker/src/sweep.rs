@@ -1,0 +1,286 @@
+//! Housekeeping: expired leases, idle logs, retention, free room, topics that are gone. Each sweep takes no input, is idempotent, and does
+//! nothing when there is nothing to do.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+use veena_contract::{Confirmed, LogIndex, Offset, TenantId, TopicGone, TopicId, limits};
+
+use crate::consume::reserve;
+use crate::core::Core;
+use crate::layout;
+use crate::partition::{OwnerSlot, Partition};
+use crate::topics::Topic;
+
+const SPACE_CHECK: Duration = Duration::from_secs(2);
+const GONE_RETRY: Duration = Duration::from_secs(2);
+/// Nothing holds retention back: a cursor that falls behind it counts what it lost.
+const NO_FLOOR: Offset = Offset(u64::MAX);
+const QUARANTINE_GRACE_MS: u64 = 3_600_000;
+
+/// Leases, idle logs, room and retention, each at its own pace.
+pub async fn run(core: Arc<Core>) {
+    let token = core.ports.tasks.token().clone();
+    let mut space_due = Instant::now();
+    let mut retention_due = Instant::now() + Duration::from_millis(core.config.retention_check_ms);
+    let mut cold_due = retention_due;
+    while !token.is_cancelled() {
+        expire_leases(&core);
+        close_idle(&core).await;
+        if Instant::now() >= space_due {
+            check_space(&core).await;
+            space_due = Instant::now() + SPACE_CHECK;
+        }
+        if Instant::now() >= retention_due {
+            let is_cold_walk = Instant::now() >= cold_due;
+            retain(&core, is_cold_walk).await;
+            clean_quarantine(&core).await;
+            retention_due = Instant::now() + Duration::from_millis(core.config.retention_check_ms);
+            if is_cold_walk {
+                cold_due = Instant::now() + 5 * Duration::from_millis(core.config.retention_check_ms);
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(limits::LEASE_SWEEP_MS)) => {}
+            () = token.cancelled() => {}
+        }
+    }
+}
+
+fn open_partitions(core: &Core) -> Vec<(Arc<Topic>, Arc<Partition>)> {
+    let find = |id: crate::partition::PartitionId| {
+        let topic = core.topics.get(id.topic)?;
+        let partition = topic.partition(id.index)?;
+        Some((topic, partition))
+    };
+    core.open_logs().into_iter().filter_map(find).collect()
+}
+
+/// Ends what ran out, and wakes those who can use it.
+pub fn expire_leases(core: &Core) {
+    let now = core.now_ms();
+    for (topic, partition) in open_partitions(core) {
+        let Some(serving) = partition.serving() else { continue };
+        let expired = serving.leases.lock().expire(now);
+        if expired > 0 {
+            core.metrics.leases_expired.add(expired as u64);
+        }
+        if topic.waiters.lock().parked() > 0 && reserve::is_takeable(core, &topic.record.load(), &serving) {
+            topic.wake(partition.id.index, 1);
+        }
+    }
+}
+
+async fn close_idle(core: &Arc<Core>) {
+    let idle_ms = core.config.idle_log_eviction_ms;
+    if idle_ms == 0 {
+        return;
+    }
+    let now = core.now_ms();
+    for (_, partition) in open_partitions(core) {
+        if now.saturating_sub(partition.last_used()) < idle_ms {
+            continue;
+        }
+        let Ok(mut slot) = Arc::clone(&partition.owner).try_lock_owned() else { continue };
+        let worker = Arc::clone(core);
+        let has_closed = core.ports.write_io.run(move || partition.close_if_idle(&worker, &mut slot)).await;
+        core.metrics.idle_logs_closed.add(u64::from(has_closed));
+    }
+}
+
+async fn check_space(core: &Arc<Core>) {
+    let worker = Arc::clone(core);
+    let space = core.ports.read_io.run(move || worker.ports.disk.space(&worker.config.data_dir)).await;
+    match space {
+        Ok(space) => {
+            let is_low = space.available < core.config.disk_reserve_bytes;
+            if core.is_disk_low.swap(is_low, Ordering::Relaxed) != is_low {
+                if is_low {
+                    warn!(available = space.available, reserve = core.config.disk_reserve_bytes, "the data disk is nearly full: produce is refused");
+                } else {
+                    info!(available = space.available, "the data disk has room again: produce is accepted");
+                }
+            }
+        }
+        Err(failed) => warn!(error = %failed, "the free room of the data disk cannot be read"),
+    }
+}
+
+/// Applies retention to open logs, and now and then to all: a log nobody uses ages too.
+pub async fn retain(core: &Arc<Core>, is_cold_walk: bool) {
+    let partitions = if is_cold_walk {
+        let view = core.ports.catalog.view();
+        let living = view.by_id.values().map(|record| core.topics.of(core, record));
+        living.flat_map(|topic| topic.partitions().into_iter().map(move |partition| (Arc::clone(&topic), partition))).collect()
+    } else {
+        open_partitions(core)
+    };
+    for (topic, partition) in partitions {
+        if core.ports.tasks.token().is_cancelled() {
+            return;
+        }
+        retain_one(core, &topic, &partition).await;
+    }
+}
+
+async fn retain_one(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
+    let record = topic.record.load_full();
+    if record.retention_ms == 0 && record.retention_bytes == 0 {
+        return;
+    }
+    let was_closed = partition.serving().is_none();
+    let mut slot = Arc::clone(&partition.owner).lock_owned().await;
+    let (worker, target) = (Arc::clone(core), Arc::clone(partition));
+    core.ports
+        .write_io
+        .run(move || {
+            if was_closed && !worker.ports.disk.exists(&target.dir).unwrap_or(false) {
+                return;
+            }
+            if target.open_slot(&worker, &mut slot).is_err() {
+                return;
+            }
+            retain_slot(&worker, &target, &mut slot, record.retention_ms, record.retention_bytes);
+            if was_closed {
+                target.close_if_idle(&worker, &mut slot);
+            }
+        })
+        .await;
+}
+
+fn retain_slot(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, retention_ms: u64, retention_bytes: u64) {
+    let OwnerSlot::Open(owner) = slot else { return };
+    match owner.log.retain(core.ports.clock.now_ms(), retention_ms, retention_bytes, NO_FLOOR) {
+        Ok(retained) if retained.segments > 0 => {
+            core.metrics.segments_retired.add(retained.segments);
+            if let Some(serving) = partition.serving() {
+                let dropped = serving.leases.lock().jump_to(retained.oldest);
+                core.metrics.messages_retention_dropped.add(dropped);
+                partition.queue_settle(core);
+            }
+        }
+        Ok(_) => {}
+        Err(failed) => warn!(partition = %partition.dir.display(), error = %failed, "retention could not be applied; tried again later"),
+    }
+}
+
+/// Follows the catalog: topics that are gone end here, and what they left on disk goes once the leader has confirmed it.
+pub async fn follow_catalog(core: Arc<Core>) {
+    let token = core.ports.tasks.token().clone();
+    let mut seen = LogIndex(0);
+    let mut has_leftovers = true;
+    let mut ended = Vec::new();
+    while !token.is_cancelled() {
+        let view = core.ports.catalog.view();
+        seen = view.applied.max(seen);
+        for (id, topic) in core.topics.all() {
+            match view.topic_by_id(id) {
+                Some(record) => drop(core.topics.of(&core, record)),
+                None => end_topic(&core, id, &topic).await,
+            }
+        }
+        ended.extend(core.fanout.reconcile(&core, &view));
+        let mut kept = Vec::new();
+        for cursor in ended {
+            if !core.fanout.forget(&core, &cursor).await {
+                kept.push(cursor);
+            }
+        }
+        ended = kept;
+        if has_leftovers {
+            has_leftovers = !remove_leftovers(&core).await;
+        }
+        tokio::select! {
+            () = core.ports.catalog.changed(seen) => has_leftovers = true,
+            () = tokio::time::sleep(GONE_RETRY), if has_leftovers || !ended.is_empty() => {}
+            () = token.cancelled() => {}
+        }
+    }
+}
+
+async fn end_topic(core: &Arc<Core>, id: TopicId, topic: &Arc<Topic>) {
+    topic.set_gone();
+    for partition in topic.partitions() {
+        let mut slot = Arc::clone(&partition.owner).lock_owned().await;
+        let (worker, target) = (Arc::clone(core), Arc::clone(&partition));
+        core.ports.write_io.run(move || target.close_for_ever(&worker, &mut slot)).await;
+        core.orphans.take_over(core, &partition);
+    }
+    core.topics.remove(id);
+    info!(topic = %id, "a topic was deleted: its partitions are closed");
+}
+
+/// Topic directories whose incarnation is not in the catalog. Says whether none is left.
+async fn remove_leftovers(core: &Arc<Core>) -> bool {
+    let worker = Arc::clone(core);
+    let found = core.ports.read_io.run(move || list_topic_dirs(&worker)).await;
+    let mut is_clean = true;
+    for (tenant, id) in found {
+        if core.ports.catalog.view().topic_by_id(id).is_some() {
+            continue;
+        }
+        match core.ports.witness.topic_gone(&tenant, id).await {
+            Ok(confirmed) if core.topics.get(id).is_none() => {
+                let worker = Arc::clone(core);
+                let moved = core.ports.write_io.run(move || quarantine_topic(&worker, &confirmed)).await;
+                if let Err(failed) = moved {
+                    warn!(topic = %id, error = %failed, "a deleted topic's directory could not be set aside; tried again later");
+                    is_clean = false;
+                }
+            }
+            Ok(_) | Err(_) => is_clean = false,
+        }
+    }
+    is_clean
+}
+
+fn list_topic_dirs(core: &Core) -> Vec<(TenantId, TopicId)> {
+    let disk = &core.ports.disk;
+    let root = layout::topics_dir(&core.config.data_dir);
+    let tenant = TenantId::default_tenant();
+    let entries = disk.list(&root.join(tenant.as_str())).unwrap_or_default();
+    entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| Some((tenant.clone(), entry.name.parse().ok()?))).collect()
+}
+
+/// Destroying begins with a rename: what was set aside by mistake can be put back within the grace time.
+fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> std::io::Result<()> {
+    let disk = &core.ports.disk;
+    let TopicGone { tenant, topic } = why.fact();
+    let from = layout::topic_dir(&core.config.data_dir, tenant, *topic);
+    let quarantine = layout::quarantine_dir(&core.config.data_dir);
+    disk.create_dir_all(&quarantine)?;
+    disk.sync_dir(&core.config.data_dir)?;
+    let to = quarantine.join(format!("{:013}-topic-{tenant}-{topic}", core.ports.clock.now_ms()));
+    // 1 renamed   2 target directory synced   3 source directory synced    — a crash in between leaves the directory under one name
+    disk.rename(&from, &to)?;
+    disk.sync_dir(&quarantine)?;
+    if let Some(parent) = from.parent() {
+        disk.sync_dir(parent)?;
+    }
+    core.forget_prepared(&from);
+    info!(%topic, applied = why.applied().0, "a deleted topic's directory was set aside");
+    Ok(())
+}
+
+async fn clean_quarantine(core: &Arc<Core>) {
+    let worker = Arc::clone(core);
+    core.ports
+        .write_io
+        .run(move || {
+            let disk = &worker.ports.disk;
+            let dir = layout::quarantine_dir(&worker.config.data_dir);
+            let now = worker.ports.clock.now_ms();
+            let expired = |name: &str| {
+                name.split('-').next().and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms + QUARANTINE_GRACE_MS < now)
+            };
+            for entry in disk.list(&dir).unwrap_or_default().into_iter().filter(|entry| entry.is_dir && expired(&entry.name)) {
+                if let Err(failed) = disk.remove_dir_all(&dir.join(&entry.name)) {
+                    error!(entry = entry.name, error = %failed, "a quarantined directory could not be removed");
+                }
+            }
+        })
+        .await;
+}

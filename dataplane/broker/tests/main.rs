@@ -1,0 +1,5 @@
+//! Tests of the engine from outside.
+
+mod engine;
+mod model;
+mod support;

@@ -1,0 +1,271 @@
+//! A node's engine on an in-memory disk, with a catalog that is a plain value: enough to run every path without a network or a file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use veena_broker::Broker;
+use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
+use veena_broker::ports::{BrokerConfig, BrokerPorts};
+use veena_broker::tasks::Tasks;
+use veena_contract::{
+    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, Entropy, Key, LeaderPort, LogIndex, Offset,
+    ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId, TopicName, TopicRecord, WallClock, Witness,
+};
+use veena_storage::disk::Disk;
+use veena_storage::io::Io;
+
+/// A catalog that tests change by hand.
+pub struct FakeCatalog {
+    view: RwLock<Arc<CatalogView>>,
+    version: watch::Sender<u64>,
+}
+
+impl FakeCatalog {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { view: RwLock::default(), version: watch::channel(0).0 })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut CatalogView)) {
+        let mut view = self.view.read().as_ref().clone();
+        change(&mut view);
+        view.applied = view.applied.next();
+        let applied = view.applied.0;
+        *self.view.write() = Arc::new(view);
+        self.version.send_replace(applied);
+    }
+
+    pub fn put(&self, record: TopicRecord) {
+        let record = Arc::new(record);
+        self.change(|view| {
+            view.topics.insert((record.tenant.clone(), record.name.clone()), Arc::clone(&record));
+            view.by_id.insert(record.id, record);
+        });
+    }
+
+    pub fn remove(&self, id: TopicId) {
+        self.change(|view| {
+            if let Some(record) = view.by_id.remove(&id) {
+                view.topics.remove(&(record.tenant.clone(), record.name.clone()));
+            }
+        });
+    }
+}
+
+impl Catalog for FakeCatalog {
+    fn view(&self) -> Arc<CatalogView> {
+        Arc::clone(&self.view.read())
+    }
+
+    fn changed(&self, seen: LogIndex) -> BoxFuture<'_, ()> {
+        let mut version = self.version.subscribe();
+        Box::pin(async move { version.wait_for(|applied| *applied > seen.0).await.map(drop).expect("invariant: the sender lives here") })
+    }
+}
+
+impl CatalogWriter for FakeCatalog {
+    fn propose(&self, _: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        Box::pin(async { Err(ProposeError::Unavailable { reason: "tests change the catalog by hand".into() }) })
+    }
+}
+
+impl LeaderPort for FakeCatalog {
+    fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        Box::pin(async { Ok(self.view()) })
+    }
+
+    fn not_ready_reason(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A seeded source of randomness (splitmix64).
+pub struct Seeded(AtomicU64);
+
+impl Seeded {
+    pub fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(seed)))
+    }
+}
+
+impl Entropy for Seeded {
+    fn next_u64(&self) -> u64 {
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Wall time that follows the runtime's paused clock.
+pub struct PausedClock(tokio::time::Instant);
+
+impl PausedClock {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(tokio::time::Instant::now()))
+    }
+}
+
+impl WallClock for PausedClock {
+    fn now_ms(&self) -> u64 {
+        1_700_000_000_000 + u64::try_from(self.0.elapsed().as_millis()).expect("short test")
+    }
+}
+
+pub fn topic(name: &str, id: u64, partitions: u32) -> TopicRecord {
+    TopicRecord {
+        tenant: TenantId::default_tenant(),
+        name: TopicName::parse(name).expect("valid name"),
+        id: TopicId(id),
+        partitions,
+        retention_ms: 0,
+        retention_bytes: 0,
+        visibility_timeout_ms: 30_000,
+        max_in_flight_per_partition: 1024,
+        max_acked_ahead_per_partition: 1024,
+        dedup_window_ms: 0,
+        reroute: Reroute::Auto,
+        created_at_ms: 0,
+        owner: None,
+        parent: None,
+        children: Vec::new(),
+        schemas: Vec::new(),
+        revision: 1,
+    }
+}
+
+/// Links `child` under `parent`, from the beginning.
+pub fn link(parent: &mut TopicRecord, child: &mut TopicRecord, delay_ms: u64, attach_offsets: Vec<Offset>) {
+    let epoch = AttachEpoch(child.id.0 * 1000 + parent.revision);
+    let stream = StreamId(u128::from(epoch.0) << 64);
+    parent.children.push(ChildLink { child: child.name.clone(), child_id: child.id, epoch, stream, delay_ms, attach_offsets });
+    parent.revision += 1;
+    child.parent = Some(ParentLink { parent: parent.name.clone(), parent_id: parent.id, epoch, delay_ms });
+    child.revision += 1;
+}
+
+/// One life of a node.
+pub struct Node {
+    pub broker: Broker,
+    pub tasks: Tasks,
+    pub catalog: Arc<FakeCatalog>,
+}
+
+pub fn small_config() -> BrokerConfig {
+    let mut config = BrokerConfig::new("/data".into());
+    config.wal.segment_bytes = 256 * 1024;
+    config.wal.rotate_bytes_min = 32 * 1024;
+    config.partition.segment_bytes_max = 64 * 1024;
+    config.disk_reserve_bytes = 0;
+    config
+}
+
+impl Node {
+    pub async fn start(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64) -> Self {
+        Self::start_with(disk, catalog, seed, small_config()).await
+    }
+
+    pub async fn start_with(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64, config: BrokerConfig) -> Self {
+        disk.create_dir_all(&config.data_dir).expect("data directory");
+        disk.sync_dir("/".as_ref()).expect("its name is durable");
+        let tasks = Tasks::new(Handle::current());
+        let ports = BrokerPorts {
+            disk,
+            write_io: Io::inline(),
+            read_io: Io::inline(),
+            catalog: Arc::clone(catalog) as Arc<dyn Catalog>,
+            writer: Arc::clone(catalog) as Arc<dyn CatalogWriter>,
+            witness: Witness::new(Arc::clone(catalog) as Arc<dyn LeaderPort>),
+            clock: PausedClock::new(),
+            entropy: Seeded::new(seed),
+            tasks: tasks.clone(),
+        };
+        let broker = Broker::open(config, ports).await.expect("the engine opens");
+        Self { broker, tasks, catalog: Arc::clone(catalog) }
+    }
+
+    pub async fn produce(&self, topic: &str, key: Option<&str>, payload: &str) -> bool {
+        let key = key.and_then(|key| Key::parse(Bytes::copy_from_slice(key.as_bytes())).expect("short key"));
+        let message = NewMessage { key, partition: None, headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) };
+        self.broker.produce(&tenant(), &name(topic), message).await.is_ok()
+    }
+
+    pub async fn consume(&self, topic: &str, wait_ms: u64) -> Option<Delivery> {
+        let mut found = self.consume_many(topic, 1, wait_ms).await;
+        found.pop()
+    }
+
+    pub async fn consume_many(&self, topic: &str, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
+        let request = ConsumeRequest {
+            tenant: tenant(),
+            topic: name(topic),
+            partition: None,
+            messages_max,
+            bytes_max: 4 * 1024 * 1024,
+            wait: Duration::from_millis(wait_ms),
+        };
+        let deliveries = self.broker.consume(request).await.expect("consume");
+        let messages = deliveries.messages().to_vec();
+        deliveries.written();
+        messages
+    }
+
+    pub fn ack(&self, topic: &str, delivery: &Delivery) -> bool {
+        self.settle(topic, delivery, Settle::Ack)
+    }
+
+    pub fn settle(&self, topic: &str, delivery: &Delivery, how: Settle) -> bool {
+        let handle = delivery.lease.expect("a leased delivery").handle;
+        self.broker.settle(&tenant(), &name(topic), handle, how).is_ok()
+    }
+
+    /// Reads and acks until nothing comes for a while; every payload with the number of times it came.
+    pub async fn drain(&self, topic: &str) -> BTreeMap<String, usize> {
+        let mut seen = BTreeMap::new();
+        loop {
+            let batch = self.consume_many(topic, 100, 2_000).await;
+            if batch.is_empty() {
+                return seen;
+            }
+            for delivery in &batch {
+                assert!(self.ack(topic, delivery), "a fresh lease can be acked");
+                *seen.entry(text(delivery)).or_insert(0) += 1;
+            }
+        }
+    }
+}
+
+pub fn tenant() -> TenantId {
+    TenantId::default_tenant()
+}
+
+pub fn name(text: &str) -> TopicName {
+    TopicName::parse(text).expect("valid name")
+}
+
+pub fn text(delivery: &Delivery) -> String {
+    String::from_utf8(delivery.payload.to_vec()).expect("tests send text")
+}
+
+/// Every offset of a partition with its payload, read without a lease.
+pub async fn replay_all(node: &Node, topic: &str, partition: u32) -> Vec<(u64, String)> {
+    let mut all = Vec::new();
+    for offset in 0.. {
+        match node.broker.replay(&tenant(), &name(topic), PartitionIndex(partition), Offset(offset)).await.expect("replay") {
+            Some(delivery) => all.push((offset, text(&delivery))),
+            None => break,
+        }
+    }
+    all
+}
+
+/// Shared counters of a test's workload.
+#[derive(Default)]
+pub struct Ledger {
+    pub accepted: Mutex<Vec<String>>,
+}

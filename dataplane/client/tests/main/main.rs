@@ -1,0 +1,4 @@
+//! The client against a scripted server on loopback.
+
+mod calls;
+mod server;

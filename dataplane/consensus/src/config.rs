@@ -1,0 +1,60 @@
+//! What a member is started with, and what it says about itself.
+
+use std::time::Duration;
+
+use veena_contract::{LogIndex, NodeId};
+
+/// Settings of one member.
+#[derive(Clone, Debug)]
+pub struct ConsensusConfig {
+    /// This node's name. A log belongs to the name it was created under.
+    pub node: NodeId,
+    /// What the replicated state is called in logs.
+    pub cluster: &'static str,
+    /// How often a leader tells its followers that it lives.
+    pub heartbeat: Duration,
+    /// The shortest silence after which a follower asks to lead.
+    pub election_min: Duration,
+    /// The longest silence after which a follower asks to lead.
+    pub election_max: Duration,
+    /// A snapshot is taken after this many log entries.
+    pub snapshot_every: u64,
+    /// How many entries below a snapshot are kept for members that are a little behind.
+    pub entries_kept: u64,
+    /// How long [`Consensus::start`](crate::Consensus::start) waits for leadership.
+    pub ready_within: Duration,
+}
+
+impl ConsensusConfig {
+    /// The settings that production uses.
+    #[must_use]
+    pub fn new(node: NodeId, cluster: &'static str) -> Self {
+        Self {
+            node,
+            cluster,
+            heartbeat: Duration::from_millis(150),
+            election_min: Duration::from_millis(500),
+            election_max: Duration::from_millis(700),
+            snapshot_every: 5000,
+            entries_kept: 1000,
+            ready_within: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What one member knows about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsensusStatus {
+    /// The current term.
+    pub term: u64,
+    /// Is this member the leader?
+    pub is_leader: bool,
+    /// Is any leader known here?
+    pub has_leader: bool,
+    /// The end of this member's log.
+    pub last_log: LogIndex,
+    /// The last entry this member has applied.
+    pub applied: LogIndex,
+    /// Why this member takes part no more: its log failed, its state machine could not go on, or it was shut down.
+    pub stopped: Option<String>,
+}

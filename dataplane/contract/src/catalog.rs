@@ -1,0 +1,101 @@
+//! The catalog as hot paths see it: an immutable view, swapped when a change is applied; and the seams through which it is changed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::ids::{LogIndex, TenantId, TopicId};
+use crate::names::TopicName;
+use crate::problem::Effect;
+use crate::records::{Command, CommandError, TopicRecord};
+
+/// A boxed future, for traits that are used as objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One immutable state of the catalog. Cloning shares structure.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogView {
+    /// The metastore position this view reflects.
+    pub applied: LogIndex,
+    /// Topics by tenant and name, in byte-wise name order.
+    pub topics: OrdMap<(TenantId, TopicName), Arc<TopicRecord>>,
+    /// The same topics by incarnation.
+    pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
+}
+
+impl CatalogView {
+    /// The living topic of this name.
+    #[must_use]
+    pub fn topic(&self, tenant: &TenantId, name: &TopicName) -> Option<&Arc<TopicRecord>> {
+        self.topics.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// The topic of this incarnation, while it lives.
+    #[must_use]
+    pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicRecord>> {
+        self.by_id.get(&id)
+    }
+}
+
+/// Local, synchronous reads of the catalog. Never blocks, never touches a store.
+pub trait Catalog: Send + Sync + 'static {
+    /// The newest view this node has applied.
+    fn view(&self) -> Arc<CatalogView>;
+
+    /// Completes once a view newer than `seen` is there. Cancel-safe.
+    fn changed(&self, seen: LogIndex) -> BoxFuture<'_, ()>;
+}
+
+/// Why a change was not made, or may not have been.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProposeError {
+    /// The catalog's own rules refuse the command.
+    #[error(transparent)]
+    Refused(#[from] CommandError),
+    /// The change never left this node: certainly not applied.
+    #[error("control plane temporarily unavailable: {reason}")]
+    Unavailable {
+        /// What was missing (a leader, a working log).
+        reason: String,
+    },
+    /// The change was handed over and its outcome is not known.
+    #[error("control plane temporarily unavailable: the change may still be applied, read it back before retrying: {reason}")]
+    Uncertain {
+        /// What went wrong after it was handed over.
+        reason: String,
+    },
+}
+
+impl ProposeError {
+    /// May the change have been applied?
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Refused(_) | Self::Unavailable { .. } => Effect::None,
+            Self::Uncertain { .. } => Effect::Possible,
+        }
+    }
+}
+
+/// Replicated writes to the catalog.
+pub trait CatalogWriter: Send + Sync + 'static {
+    /// Proposes one command and waits until *this* node has applied it: when this answers, [`Catalog::view`] shows the change.
+    ///
+    /// # Errors
+    /// [`ProposeError`], whose effect says whether the change may have been made.
+    fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
+}
+
+/// Linearizable reads through the leader. Used by the [`Witness`](crate::Witness), and before a negative answer.
+pub trait LeaderPort: Send + Sync + 'static {
+    /// A view that is at least as new as everything committed when the call was made. MUST pass a leader barrier.
+    ///
+    /// # Errors
+    /// [`ProposeError::Unavailable`] when the leader cannot confirm in time.
+    fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
+
+    /// Why this node should not be called ready, if so: no leader, not caught up, or a latched store.
+    fn not_ready_reason(&self) -> Option<String>;
+}

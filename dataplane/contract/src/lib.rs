@@ -1,0 +1,22 @@
+//! The shared leaf of the data plane: what a thing is called, how large it may be, what a refusal is, and the seams between crates.
+//!
+//! No I/O, no runtime, no HTTP server: everything here is plain data, pure functions and traits. Every other crate may depend on this
+//! one; this one depends on none of ours.
+
+pub mod catalog;
+pub mod clock;
+pub mod ids;
+pub mod limits;
+pub mod map;
+pub mod names;
+pub mod problem;
+pub mod records;
+pub mod witness;
+
+pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
+pub use clock::{Entropy, WallClock};
+pub use ids::{AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, PartitionIndex, StreamId, TenantId, TopicId, WalSeq};
+pub use names::{HeaderName, InvalidName, Key, TopicName};
+pub use problem::{Effect, ErrorCode};
+pub use records::{ChildLink, Command, CommandError, ParentLink, Reroute, SchemaVersion, TopicRecord};
+pub use witness::{Confirmed, LinkGone, TopicGone, Unconfirmed, Witness};

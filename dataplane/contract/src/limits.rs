@@ -1,0 +1,116 @@
+//! Every bound of the data plane, in one place. Units come last in a name. Relations between bounds are asserted at compile time.
+
+/// The largest message, before any encoding (http-contract 3).
+pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// The longest message key.
+pub const KEY_BYTES_MAX: usize = 32 * 1024;
+/// The longest name of a message header.
+pub const HEADER_NAME_BYTES_MAX: usize = 64;
+/// How many headers one message may carry.
+pub const HEADERS_MAX: usize = 32;
+/// How large the headers of one message may be, names and values together.
+pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
+/// The longest topic name.
+pub const TOPIC_NAME_BYTES_MAX: usize = 200;
+/// How many children one topic may have.
+pub const CHILDREN_MAX: usize = 108;
+/// The longest delay of a child: one year.
+pub const DELAY_MS_MAX: u64 = 31_536_000_000;
+/// The shortest finite retention: one hour.
+pub const RETENTION_MS_MIN: u64 = 3_600_000;
+/// The smallest finite retention by size.
+pub const RETENTION_BYTES_MIN: u64 = 64 * 1024 * 1024;
+/// The longest window in which an idempotency key is remembered.
+pub const DEDUP_WINDOW_MS_MAX: u64 = 3_600_000;
+/// The window in which an idempotency key is remembered, unless a topic says otherwise.
+pub const DEDUP_WINDOW_MS_DEFAULT: u64 = 300_000;
+/// How many messages one batch produce may carry.
+pub const PRODUCE_BATCH_MESSAGES_MAX: usize = 1000;
+/// How large the body of a batch produce may be, as sent and as decoded.
+pub const PRODUCE_BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How many messages one consume may answer.
+pub const CONSUME_BATCH_MESSAGES_MAX: usize = 100;
+/// How many bytes of keys and payloads one batch consume scans.
+pub const CONSUME_SCAN_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How large the answer to a batch consume may be.
+pub const CONSUME_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How many receipt handles one batch ack may carry.
+pub const ACK_BATCH_HANDLES_MAX: usize = 100;
+/// How large the body of a batch ack may be.
+pub const ACK_BATCH_BYTES_MAX: usize = 64 * 1024;
+/// How large a JSON request body may be unless its route says otherwise.
+pub const JSON_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// How many topics one page of a listing holds.
+pub const LIST_PAGE_MAX: usize = 1000;
+/// How many topics one page of a listing holds unless the caller says otherwise.
+pub const LIST_PAGE_DEFAULT: usize = 100;
+/// How large a JSON Schema document may be.
+pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
+/// How deep a JSON Schema document may nest.
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+/// How many versions one topic's schema may have.
+pub const SCHEMA_VERSIONS_MAX: usize = 1000;
+/// How large all schema versions of one topic may be.
+pub const SCHEMA_TOPIC_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How deep a payload that is validated may nest.
+pub const PAYLOAD_DEPTH_MAX: usize = 256;
+/// How large the exponent of a number in a validated payload may be.
+pub const PAYLOAD_EXPONENT_MAX: u64 = 1000;
+/// The largest number of partitions a topic may have, unless configured otherwise.
+pub const PARTITIONS_MAX_DEFAULT: u32 = 108;
+/// How many topics one tenant may have on a cluster.
+pub const TOPICS_MAX: usize = 100_000;
+
+/// How many bytes of records may wait in the WAL's staging area; over it, produce is refused.
+pub const WAL_STAGED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The size of one WAL segment, pre-written and recycled.
+pub const WAL_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// How many clean WAL segments are kept for reuse.
+pub const WAL_SEGMENTS_SPARE_MAX: usize = 4;
+/// A fully dispatched active WAL segment is recycled once it holds this much.
+pub const WAL_ROTATE_BYTES_MIN: u64 = 1024 * 1024;
+/// How many bytes of undispatched WAL one node keeps on disk; over it, produce is refused.
+pub const WAL_LIVE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// The largest record in a WAL.
+pub const WAL_RECORD_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How many undispatched bytes of records one node keeps in memory; over it, produce is refused.
+pub const UNDISPATCHED_NODE_BYTES_MAX: usize = 192 * 1024 * 1024;
+/// How many undispatched bytes one partition may have; over it, produce to that partition is refused.
+pub const UNDISPATCHED_PARTITION_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The size at which a partition's active segment is sealed.
+pub const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How many record bytes one frame holds, before compression.
+pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many records one frame holds.
+pub const FRAME_RECORDS_MAX: usize = 4096;
+/// How many bytes of records one owner commit takes.
+pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How many records one owner commit takes.
+pub const COMMIT_RECORDS_MAX: usize = 16_384;
+/// How many partition syncs run at once on one node.
+pub const PARTITION_SYNCS_MAX: usize = 16;
+/// How many bytes of decoded frames a node keeps for readers.
+pub const READ_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many segments and bytes wait in quarantine before the oldest go.
+pub const QUARANTINE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// How often settle state is appended to the settle journal.
+pub const SETTLE_APPEND_MS: u64 = 100;
+/// How often the settle journal is synced, unless configured otherwise.
+pub const SETTLE_SYNC_MS_DEFAULT: u64 = 1000;
+/// How many consumers may be parked on one topic of one node.
+pub const WAITERS_PER_TOPIC_MAX: usize = 100_000;
+/// How often expired leases are swept.
+pub const LEASE_SWEEP_MS: u64 = 1000;
+/// How much space must be free on the data disk for produce to be accepted.
+pub const DISK_RESERVE_BYTES: u64 = 256 * 1024 * 1024;
+
+const _: () = assert!(MESSAGE_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX < WAL_RECORD_BYTES_MAX);
+const _: () = assert!(WAL_RECORD_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(FRAME_BYTES_MAX <= COMMIT_BYTES_MAX);
+const _: () = assert!(FRAME_RECORDS_MAX <= COMMIT_RECORDS_MAX);
+const _: () = assert!(WAL_RECORD_BYTES_MAX as u64 * 4 < WAL_SEGMENT_BYTES);
+const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < WAL_STAGED_BYTES_MAX);
+const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES_MAX);
+const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);

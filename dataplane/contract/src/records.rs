@@ -1,0 +1,311 @@
+//! What the metastore keeps, and the commands that change it. Both are append-only: a field is added with a default, a command is added
+//! at the end, nothing changes its meaning. Stored as JSON, so that a dump can be read.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttachEpoch, Offset, StreamId, TenantId, TopicId};
+use crate::limits;
+use crate::names::TopicName;
+
+/// What happens to records whose owner is down (http-contract 12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reroute {
+    /// They go to a living partition of the same topic.
+    #[default]
+    Auto,
+    /// They wait, within the budgets.
+    Never,
+}
+
+/// One version of a topic's JSON Schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaVersion {
+    /// From 1.
+    pub version: u32,
+    /// The document, as registered.
+    pub document: Arc<str>,
+}
+
+/// How a child sees its parent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentLink {
+    /// The parent's name.
+    pub parent: TopicName,
+    /// The parent's incarnation.
+    pub parent_id: TopicId,
+    /// Which attachment this is.
+    pub epoch: AttachEpoch,
+    /// How long records are held back.
+    pub delay_ms: u64,
+}
+
+/// How a parent sees one child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildLink {
+    /// The child's name.
+    pub child: TopicName,
+    /// The child's incarnation.
+    pub child_id: TopicId,
+    /// Which attachment this is.
+    pub epoch: AttachEpoch,
+    /// The stream under which this attachment's records are committed in the child, one per parent partition.
+    pub stream: StreamId,
+    /// How long records are held back.
+    pub delay_ms: u64,
+    /// The high watermark of each parent partition at the attachment; partitions added later start at 0.
+    pub attach_offsets: Vec<Offset>,
+}
+
+/// One topic, this incarnation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicRecord {
+    /// Whose topic it is.
+    pub tenant: TenantId,
+    /// Its name.
+    pub name: TopicName,
+    /// This incarnation.
+    pub id: TopicId,
+    /// How many partitions it has; only grows.
+    pub partitions: u32,
+    /// How long messages are kept; 0 is for ever.
+    pub retention_ms: u64,
+    /// How many bytes each partition keeps; 0 is no bound.
+    #[serde(default)]
+    pub retention_bytes: u64,
+    /// How long a lease lasts. Fixed at creation.
+    pub visibility_timeout_ms: u64,
+    /// How many messages of one partition may be leased at once.
+    pub max_in_flight_per_partition: u64,
+    /// How many messages of one partition may be settled ahead of the frontier before deliveries are held.
+    pub max_acked_ahead_per_partition: u64,
+    /// How long idempotency keys are remembered.
+    #[serde(default)]
+    pub dedup_window_ms: u64,
+    /// What happens to records of a down owner.
+    #[serde(default)]
+    pub reroute: Reroute,
+    /// When it was created.
+    pub created_at_ms: u64,
+    /// Who created it, when security is on.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Its parent, if it is a child.
+    #[serde(default)]
+    pub parent: Option<ParentLink>,
+    /// Its children, in order of attachment.
+    #[serde(default)]
+    pub children: Vec<ChildLink>,
+    /// Its schema's history, oldest first.
+    #[serde(default)]
+    pub schemas: Vec<SchemaVersion>,
+    /// Rises with each change of this record.
+    #[serde(default)]
+    pub revision: u64,
+}
+
+impl TopicRecord {
+    /// The schema that new messages must match.
+    #[must_use]
+    pub fn schema(&self) -> Option<&SchemaVersion> {
+        self.schemas.last()
+    }
+
+    /// The retention a delayed child of `delay_ms` needs: its delay and an hour (0 satisfies every delay).
+    #[must_use]
+    pub fn retention_covers(retention_ms: u64, delay_ms: u64) -> bool {
+        retention_ms == 0 || delay_ms == 0 || retention_ms >= delay_ms.saturating_add(limits::RETENTION_MS_MIN)
+    }
+}
+
+/// A child to attach as part of a command. Ids and streams are minted by the proposer, so that applying is deterministic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The parent's name.
+    pub parent: TopicName,
+    /// The incarnation of the parent that the proposer read, so that a recreated one is not linked by mistake.
+    pub parent_id: TopicId,
+    /// Minted by the proposer.
+    pub epoch: AttachEpoch,
+    /// Minted by the proposer.
+    pub stream: StreamId,
+    /// How long records are held back.
+    pub delay_ms: u64,
+    /// The high watermark of each parent partition.
+    pub attach_offsets: Vec<Offset>,
+}
+
+/// A change of the catalog. Deterministic: time and randomness are inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    /// Creates a topic; with `attach`, as a child in one step.
+    CreateTopic {
+        /// The record to insert; role fields and revision are set by the state machine.
+        topic: TopicRecord,
+        /// The parent to attach it to.
+        #[serde(default)]
+        attach: Option<Attachment>,
+    },
+    /// Deletes one incarnation. Children become standalone; a child is unlinked from its parent.
+    DeleteTopic {
+        /// Whose topic.
+        tenant: TenantId,
+        /// Its name.
+        name: TopicName,
+        /// The incarnation the proposer read.
+        id: TopicId,
+    },
+    /// Changes bounds of a topic; absent fields stay.
+    SetBounds {
+        /// Whose topic.
+        tenant: TenantId,
+        /// Its name.
+        name: TopicName,
+        /// The incarnation the proposer read.
+        id: TopicId,
+        /// New retention by time.
+        #[serde(default)]
+        retention_ms: Option<u64>,
+        /// New retention by size.
+        #[serde(default)]
+        retention_bytes: Option<u64>,
+        /// New cap on leases.
+        #[serde(default)]
+        max_in_flight_per_partition: Option<u64>,
+        /// New cap on acks ahead.
+        #[serde(default)]
+        max_acked_ahead_per_partition: Option<u64>,
+        /// New window for idempotency keys.
+        #[serde(default)]
+        dedup_window_ms: Option<u64>,
+        /// New handling of a down owner.
+        #[serde(default)]
+        reroute: Option<Reroute>,
+    },
+    /// Grows a topic.
+    GrowPartitions {
+        /// Whose topic.
+        tenant: TenantId,
+        /// Its name.
+        name: TopicName,
+        /// The incarnation the proposer read.
+        id: TopicId,
+        /// The new count; must be larger.
+        partitions: u32,
+    },
+    /// Adds a schema version, after the proposer has checked compatibility against `base_version`.
+    AddSchema {
+        /// Whose topic.
+        tenant: TenantId,
+        /// Its name.
+        name: TopicName,
+        /// The incarnation the proposer read.
+        id: TopicId,
+        /// The version the proposer compared with; 0 is none.
+        base_version: u32,
+        /// The document.
+        document: Arc<str>,
+    },
+    /// Links a child to a parent.
+    AttachChild {
+        /// Whose topics.
+        tenant: TenantId,
+        /// The child's name.
+        child: TopicName,
+        /// The incarnation of the child that the proposer read.
+        child_id: TopicId,
+        /// The link.
+        attach: Attachment,
+    },
+    /// Unlinks a child; it keeps its messages.
+    DetachChild {
+        /// Whose topics.
+        tenant: TenantId,
+        /// The parent's name.
+        parent: TopicName,
+        /// The child's name.
+        child: TopicName,
+    },
+}
+
+/// Why the catalog refuses a command. The texts are those of http-contract 2.2, with detail.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(tag = "error", rename_all = "snake_case")]
+pub enum CommandError {
+    /// No such topic.
+    #[error("topic not found")]
+    TopicNotFound,
+    /// No such link.
+    #[error("not found: {child} is not a child of {parent}")]
+    LinkNotFound {
+        /// The parent asked for.
+        parent: TopicName,
+        /// The child asked for.
+        child: TopicName,
+    },
+    /// The name is taken.
+    #[error("topic already exists")]
+    AlreadyExists,
+    /// The name is taken in another letter case.
+    #[error("topic already exists: {name} differs only in letter case from {existing}")]
+    CaseClash {
+        /// The name asked for.
+        name: TopicName,
+        /// The name that exists.
+        existing: TopicName,
+    },
+    /// Another incarnation, or another version, than the proposer read.
+    #[error("topic changed since it was read")]
+    Changed,
+    /// A role rule.
+    #[error("fan-out role conflict: {detail}")]
+    RoleConflict {
+        /// Which rule.
+        detail: String,
+    },
+    /// Too many children.
+    #[error("parent has reached the maximum number of children ({max})")]
+    TooManyChildren {
+        /// The bound.
+        max: usize,
+    },
+    /// The child's schema history differs from its parent's.
+    #[error("child schema incompatible with parent")]
+    ChildSchema,
+    /// A child's schema follows its parent's.
+    #[error("schema is parent-managed while attached to a fan-out parent")]
+    SchemaParentManaged,
+    /// The schema's base version is not the newest.
+    #[error("topic changed since it was read: schema_base_version is {base}, the newest version is {newest}")]
+    SchemaBaseVersion {
+        /// What the caller compared with.
+        base: u32,
+        /// What is newest.
+        newest: u32,
+    },
+    /// The delay and the parent's retention do not fit.
+    #[error(
+        "delay exceeds what the parent's retention can buffer: a delay of {delay_ms} ms needs a retention of 0 or at least {needed_ms} ms"
+    )]
+    DelayExceedsRetention {
+        /// The delay.
+        delay_ms: u64,
+        /// The least retention for it.
+        needed_ms: u64,
+    },
+    /// Partitions only grow.
+    #[error("invalid argument: partitions must be greater than the current {current}")]
+    PartitionsMustGrow {
+        /// The count now.
+        current: u32,
+    },
+    /// A bound on how much may exist.
+    #[error("limit reached: {detail}")]
+    LimitReached {
+        /// Which bound and how large it is.
+        detail: String,
+    },
+}

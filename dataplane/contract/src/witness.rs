@@ -1,0 +1,88 @@
+//! Evidence for destruction (design I5). Nothing is deleted on a node's own view: the leader confirms the fact first, and only a
+//! [`Confirmed`] value opens a delete. The procedure and the private constructor live together in this module.
+
+use std::sync::Arc;
+
+use crate::catalog::LeaderPort;
+use crate::ids::{AttachEpoch, LogIndex, TenantId, TopicId};
+
+/// The fact that an incarnation of a topic is gone for good. Monotone: an id never comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicGone {
+    /// Whose topic it was.
+    pub tenant: TenantId,
+    /// The incarnation.
+    pub topic: TopicId,
+}
+
+/// The fact that an attachment of a child has ended. Monotone: an epoch never comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkGone {
+    /// The attachment.
+    pub epoch: AttachEpoch,
+}
+
+/// A fact that the leader has confirmed by a linearizable read.
+#[derive(Clone, Debug)]
+pub struct Confirmed<F> {
+    fact: F,
+    applied: LogIndex,
+}
+
+impl<F> Confirmed<F> {
+    /// What was confirmed.
+    pub fn fact(&self) -> &F {
+        &self.fact
+    }
+
+    /// The metastore position at which it was confirmed.
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+}
+
+/// The leader could not confirm. There is one right way to handle this: keep the data, try again later.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("unconfirmed: {reason}")]
+pub struct Unconfirmed {
+    /// Why: no leader, no answer, or the fact is not so.
+    pub reason: String,
+}
+
+/// Asks the leader before anything is destroyed.
+#[derive(Clone)]
+pub struct Witness {
+    port: Arc<dyn LeaderPort>,
+}
+
+impl Witness {
+    /// A witness that asks through `port`.
+    #[must_use]
+    pub fn new(port: Arc<dyn LeaderPort>) -> Self {
+        Self { port }
+    }
+
+    /// Confirms that this incarnation of a topic no longer exists.
+    ///
+    /// # Errors
+    /// [`Unconfirmed`] when the leader does not answer, or the topic still lives.
+    pub async fn topic_gone(&self, tenant: &TenantId, topic: TopicId) -> Result<Confirmed<TopicGone>, Unconfirmed> {
+        let view = self.port.confirmed_view().await.map_err(|error| Unconfirmed { reason: error.to_string() })?;
+        if view.topic_by_id(topic).is_some() {
+            return Err(Unconfirmed { reason: format!("topic {topic} still exists") });
+        }
+        Ok(Confirmed { fact: TopicGone { tenant: tenant.clone(), topic }, applied: view.applied })
+    }
+
+    /// Confirms that no topic has a child under this attachment any more.
+    ///
+    /// # Errors
+    /// [`Unconfirmed`] when the leader does not answer, or the attachment still lives.
+    pub async fn link_gone(&self, epoch: AttachEpoch) -> Result<Confirmed<LinkGone>, Unconfirmed> {
+        let view = self.port.confirmed_view().await.map_err(|error| Unconfirmed { reason: error.to_string() })?;
+        if view.by_id.values().any(|topic| topic.children.iter().any(|link| link.epoch == epoch)) {
+            return Err(Unconfirmed { reason: format!("attachment {epoch} still exists") });
+        }
+        Ok(Confirmed { fact: LinkGone { epoch }, applied: view.applied })
+    }
+}

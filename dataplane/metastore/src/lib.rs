@@ -1,0 +1,14 @@
+//! The catalog: topics, links and schemas, replicated by consensus.
+//!
+//! `state` is the pure part: commands in, refusals and a new state out. `replica` is what this node has applied, as an immutable view that
+//! hot paths read without a lock. `propose` is the way in, `witness` the way to a confirmed read. Nothing here touches a file: the log store
+//! is handed in.
+
+mod metastore;
+mod propose;
+mod replica;
+pub mod state;
+mod witness;
+
+pub use metastore::{Metastore, MetastoreConfig, MetastoreStatus};
+pub use veena_consensus::{MemLog, Runtime, StartError};

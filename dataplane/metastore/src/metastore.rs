@@ -1,0 +1,155 @@
+//! The handle: start, status, shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use veena_consensus::{Consensus, ConsensusConfig, LogStore, Runtime, StartError};
+use veena_contract::{LineageId, LogIndex, NodeId};
+
+use crate::replica::Replica;
+use crate::state::{CatalogMachine, Operation};
+
+/// Settings of the metastore of one node.
+#[derive(Clone, Debug)]
+pub struct MetastoreConfig {
+    /// This node and how it takes part.
+    pub consensus: ConsensusConfig,
+    /// How long a change may take before its outcome is called unknown.
+    pub propose_within: Duration,
+    /// How long a confirmed read may take.
+    pub confirm_within: Duration,
+}
+
+impl MetastoreConfig {
+    /// The settings that production uses.
+    #[must_use]
+    pub fn new(node: NodeId) -> Self {
+        Self {
+            consensus: ConsensusConfig::new(node, "metastore"),
+            propose_within: Duration::from_secs(10),
+            confirm_within: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the metastore of this node knows about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetastoreStatus {
+    /// The current term.
+    pub term: u64,
+    /// The end of the log.
+    pub last_log: LogIndex,
+    /// The last entry applied.
+    pub applied: LogIndex,
+    /// Is any leader known?
+    pub has_leader: bool,
+    /// Why it takes no changes any more, if so: its log failed, or it was shut down.
+    pub latched: Option<String>,
+    /// Which life of the metastore this is.
+    pub lineage: Option<LineageId>,
+}
+
+struct Inner {
+    config: MetastoreConfig,
+    consensus: Consensus,
+    replica: Arc<Replica>,
+    hold: ArcSwapOption<String>,
+}
+
+/// The metastore of this node. Clones are handles to the same one. Implements [`Catalog`](veena_contract::Catalog),
+/// [`CatalogWriter`](veena_contract::CatalogWriter) and [`LeaderPort`](veena_contract::LeaderPort).
+#[derive(Clone)]
+pub struct Metastore {
+    inner: Arc<Inner>,
+}
+
+impl Metastore {
+    /// Starts the metastore on `log`. When this answers, the node leads as the only voter and has applied every change that was ever
+    /// answered; an empty log becomes a new metastore with a lineage of its own.
+    ///
+    /// # Errors
+    /// [`StartError`] when the log cannot be used or leadership does not come in time.
+    pub async fn start<L: LogStore>(config: MetastoreConfig, log: L, runtime: Runtime) -> Result<Self, StartError> {
+        let replica = Arc::new(Replica::new());
+        let machine = Box::new(CatalogMachine::new(replica.clone()));
+        let consensus = Consensus::start(&config.consensus, log, machine, &runtime).await?;
+        let metastore = Self { inner: Arc::new(Inner { config, consensus, replica, hold: ArcSwapOption::empty() }) };
+        if let Err(error) = metastore.begin(&runtime).await {
+            metastore.shutdown().await;
+            return Err(error);
+        }
+        let status = metastore.status();
+        tracing::info!(term = status.term, applied = %status.applied, lineage = ?status.lineage, "metastore is ready");
+        Ok(metastore)
+    }
+
+    async fn begin(&self, runtime: &Runtime) -> Result<(), StartError> {
+        self.consensus().initialize().await?;
+        self.consensus().lead(self.config().consensus.ready_within).await?;
+        if self.replica().lineage().is_none() {
+            let lineage = LineageId(runtime.entropy().next_u128());
+            self.commit(Operation::Lineage(lineage)).await.map_err(|e| StartError::Store { detail: e.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// Stops taking part. Every change that was answered is durable already; what is asked for later is refused.
+    pub async fn shutdown(&self) {
+        self.consensus().shutdown().await;
+    }
+
+    /// Refuses changes before they leave this node, for as long as there is a reason: a disk that is nearly full, say. A write that failed
+    /// for want of space would latch the log, which only a restart ends.
+    pub fn hold_changes(&self, reason: Option<String>) {
+        self.inner.hold.store(reason.map(Arc::new));
+    }
+
+    /// Why changes are refused now, if they are.
+    pub(crate) fn held(&self) -> Option<String> {
+        self.inner.hold.load().as_deref().cloned()
+    }
+
+    /// What this node's metastore knows about itself.
+    #[must_use]
+    pub fn status(&self) -> MetastoreStatus {
+        let status = self.consensus().status();
+        MetastoreStatus {
+            term: status.term,
+            last_log: status.last_log,
+            applied: status.applied,
+            has_leader: status.has_leader,
+            latched: status.stopped,
+            lineage: self.lineage(),
+        }
+    }
+
+    /// Which life of the metastore this is. Always there once [`start`](Self::start) has answered.
+    #[must_use]
+    pub fn lineage(&self) -> Option<LineageId> {
+        self.replica().lineage()
+    }
+
+    /// Takes a snapshot now, without waiting for it.
+    pub async fn snapshot(&self) {
+        self.consensus().snapshot().await;
+    }
+
+    /// The last position that the current snapshot holds.
+    #[must_use]
+    pub fn snapshot_at(&self) -> Option<LogIndex> {
+        self.consensus().snapshot_at()
+    }
+
+    pub(crate) fn config(&self) -> &MetastoreConfig {
+        &self.inner.config
+    }
+
+    pub(crate) fn consensus(&self) -> &Consensus {
+        &self.inner.consensus
+    }
+
+    pub(crate) fn replica(&self) -> &Arc<Replica> {
+        &self.inner.replica
+    }
+}

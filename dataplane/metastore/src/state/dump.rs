@@ -1,0 +1,62 @@
+//! The state as bytes: JSON with a version, so that a snapshot can be read.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use veena_consensus::RestoreError;
+use veena_contract::{LineageId, LogIndex, TopicRecord};
+
+use super::State;
+
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Dump {
+    v: u32,
+    #[serde(default)]
+    lineage: Option<LineageId>,
+    applied: LogIndex,
+    /// By tenant and name. A child's schemas are left out: they are its parent's.
+    topics: Vec<TopicRecord>,
+}
+
+impl State {
+    /// Writes the state down.
+    #[must_use]
+    pub fn dump(&self) -> Vec<u8> {
+        let topics = self.view.topics.values().map(|record| {
+            let mut record = TopicRecord::clone(record);
+            if record.parent.is_some() {
+                record.schemas.clear();
+            }
+            record
+        });
+        let dump = Dump { v: VERSION, lineage: self.lineage, applied: self.view.applied, topics: topics.collect() };
+        serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
+    }
+
+    /// Reads what [`dump`](Self::dump) wrote.
+    ///
+    /// # Errors
+    /// [`RestoreError`] when it is not such a state, or one of a later version.
+    pub fn from_dump(bytes: &[u8]) -> Result<Self, RestoreError> {
+        let refuse = |detail: String| RestoreError { detail };
+        let version: super::machine::Version = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
+        if version.v != VERSION {
+            return Err(refuse(format!("the catalog has version {}, this program reads {VERSION}", version.v)));
+        }
+        let dump: Dump = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
+        let mut state = Self { lineage: dump.lineage, ..Self::default() };
+        state.view.applied = dump.applied;
+        let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
+        for record in others {
+            state.insert(Arc::new(record));
+        }
+        for mut child in children {
+            let parent = child.parent.as_ref().and_then(|link| state.view.topic_by_id(link.parent_id));
+            let parent = parent.ok_or_else(|| refuse(format!("topic {} has a parent that is not there", child.id)))?;
+            child.schemas.clone_from(&parent.schemas);
+            state.insert(Arc::new(child));
+        }
+        Ok(state)
+    }
+}

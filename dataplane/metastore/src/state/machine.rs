@@ -1,0 +1,100 @@
+//! The state as consensus sees it: JSON commands in, JSON answers out.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use veena_consensus::{ApplyError, FrozenState, RestoreError, StateMachine};
+use veena_contract::records::{Command, CommandError};
+use veena_contract::{LineageId, LogIndex};
+
+use super::State;
+use crate::replica::Replica;
+
+/// The newest version of the log's commands that this program knows.
+const VERSION: u32 = 1;
+
+/// What the log carries. Operations are added at the end; one that an older program must not skip raises the version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Operation {
+    /// Names this life of the metastore.
+    Lineage(LineageId),
+    /// Changes the catalog.
+    Catalog(Box<Command>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    v: u32,
+    op: Operation,
+}
+
+/// The version of a document, read before the rest of it.
+#[derive(Deserialize)]
+pub(super) struct Version {
+    pub(super) v: u32,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Answer {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<CommandError>,
+}
+
+/// An operation as the log carries it.
+pub(crate) fn encode(op: Operation) -> serde_json::Result<Box<RawValue>> {
+    serde_json::value::to_raw_value(&Envelope { v: VERSION, op })
+}
+
+/// What the state machine said to an operation.
+pub(crate) fn decode_answer(text: &str) -> serde_json::Result<Result<(), CommandError>> {
+    let answer: Answer = serde_json::from_str(text)?;
+    Ok(answer.refused.map_or(Ok(()), Err))
+}
+
+/// Applies the log to the state, and shows it to this node.
+pub(crate) struct CatalogMachine {
+    state: State,
+    replica: Arc<Replica>,
+}
+
+impl CatalogMachine {
+    pub(crate) fn new(replica: Arc<Replica>) -> Self {
+        Self { state: State::default(), replica }
+    }
+}
+
+impl StateMachine for CatalogMachine {
+    fn apply(&mut self, index: LogIndex, command: &str) -> Result<String, ApplyError> {
+        let refuse = |detail: String| ApplyError { index, detail };
+        let version: Version = serde_json::from_str(command).map_err(|e| refuse(e.to_string()))?;
+        if version.v > VERSION {
+            return Err(refuse(format!("it has version {}, this program knows {VERSION}: start a newer program", version.v)));
+        }
+        let envelope: Envelope = serde_json::from_str(command).map_err(|e| refuse(e.to_string()))?;
+        let answer = match envelope.op {
+            Operation::Lineage(lineage) => {
+                self.state.name_lineage(lineage);
+                Answer::default()
+            }
+            Operation::Catalog(command) => Answer { refused: self.state.apply(*command).err() },
+        };
+        serde_json::to_string(&answer).map_err(|e| refuse(e.to_string()))
+    }
+
+    fn publish(&mut self, applied: LogIndex) {
+        self.state.view.applied = applied;
+        self.replica.show(self.state.view.clone(), self.state.lineage);
+    }
+
+    fn freeze(&self) -> FrozenState {
+        let state = self.state.clone();
+        Box::new(move || state.dump())
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
+        self.state = State::from_dump(snapshot)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The state that is replicated: pure, deterministic, in persistent maps, so that a view of it shares its structure.
+//!
+//! Never here: a clock, randomness, I/O. Every key starts with the tenant.
+
+mod dump;
+mod links;
+mod machine;
+mod schemas;
+mod topics;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use veena_contract::records::{Command, CommandError};
+use veena_contract::{CatalogView, LineageId, TenantId, TopicId, TopicName, TopicRecord};
+
+pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
+
+/// Everything the metastore knows.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    lineage: Option<LineageId>,
+    view: CatalogView,
+    /// The living topic behind a name in lower case.
+    folded: OrdMap<(TenantId, String), TopicName>,
+    topics_by_tenant: OrdMap<TenantId, usize>,
+}
+
+impl State {
+    /// Which life of the metastore this is, once its first command was applied.
+    #[must_use]
+    pub fn lineage(&self) -> Option<LineageId> {
+        self.lineage
+    }
+
+    /// The topics, as readers see them.
+    #[must_use]
+    pub fn view(&self) -> &CatalogView {
+        &self.view
+    }
+
+    /// Applies one command: wholly, or not at all.
+    ///
+    /// # Errors
+    /// [`CommandError`] when a rule of the catalog refuses it; the state is then as before.
+    pub fn apply(&mut self, command: Command) -> Result<(), CommandError> {
+        let mut next = self.clone();
+        next.run(command)?;
+        *self = next;
+        Ok(())
+    }
+
+    /// Names this life of the metastore. The first name stays.
+    pub(crate) fn name_lineage(&mut self, lineage: LineageId) {
+        self.lineage.get_or_insert(lineage);
+    }
+
+    fn run(&mut self, command: Command) -> Result<(), CommandError> {
+        match command {
+            Command::CreateTopic { topic, attach } => self.create_topic(topic, attach.as_ref()),
+            Command::DeleteTopic { tenant, name, id } => self.delete_topic(&tenant, &name, id),
+            Command::SetBounds {
+                tenant,
+                name,
+                id,
+                retention_ms,
+                retention_bytes,
+                max_in_flight_per_partition,
+                max_acked_ahead_per_partition,
+                dedup_window_ms,
+                reroute,
+            } => {
+                let bounds = topics::Bounds {
+                    retention_ms,
+                    retention_bytes,
+                    max_in_flight_per_partition,
+                    max_acked_ahead_per_partition,
+                    dedup_window_ms,
+                    reroute,
+                };
+                self.set_bounds(&tenant, &name, id, &bounds)
+            }
+            Command::GrowPartitions { tenant, name, id, partitions } => self.grow_partitions(&tenant, &name, id, partitions),
+            Command::AddSchema { tenant, name, id, base_version, document } => self.add_schema(&tenant, &name, id, base_version, document),
+            Command::AttachChild { tenant, child, child_id, attach } => self.attach_child(&tenant, &child, child_id, &attach),
+            Command::DetachChild { tenant, parent, child } => self.detach_child(&tenant, &parent, &child),
+        }
+    }
+
+    /// The living topic of this name, if it is the incarnation that the proposer read.
+    fn current(&self, tenant: &TenantId, name: &TopicName, id: TopicId) -> Result<TopicRecord, CommandError> {
+        let record = self.view.topic(tenant, name).ok_or(CommandError::TopicNotFound)?;
+        if record.id != id {
+            return Err(CommandError::Changed);
+        }
+        Ok(TopicRecord::clone(record))
+    }
+
+    /// The living topic of this id and tenant.
+    fn by_id(&self, tenant: &TenantId, id: TopicId) -> Option<TopicRecord> {
+        self.view.topic_by_id(id).filter(|record| record.tenant == *tenant).map(|record| TopicRecord::clone(record))
+    }
+
+    /// Writes a changed or new record.
+    fn put(&mut self, mut record: TopicRecord) {
+        record.revision += 1;
+        self.insert(Arc::new(record));
+    }
+
+    fn insert(&mut self, record: Arc<TopicRecord>) {
+        let key = (record.tenant.clone(), record.name.clone());
+        self.view.by_id.insert(record.id, record.clone());
+        if self.view.topics.insert(key, record.clone()).is_none() {
+            self.folded.insert((record.tenant.clone(), record.name.folded()), record.name.clone());
+            *self.topics_by_tenant.entry(record.tenant.clone()).or_insert(0) += 1;
+        }
+    }
+
+    fn remove(&mut self, record: &TopicRecord) {
+        self.view.by_id.remove(&record.id);
+        self.view.topics.remove(&(record.tenant.clone(), record.name.clone()));
+        self.folded.remove(&(record.tenant.clone(), record.name.folded()));
+        let left = self.topic_count(&record.tenant).saturating_sub(1);
+        if left == 0 {
+            self.topics_by_tenant.remove(&record.tenant);
+        } else {
+            self.topics_by_tenant.insert(record.tenant.clone(), left);
+        }
+    }
+
+    fn topic_count(&self, tenant: &TenantId) -> usize {
+        self.topics_by_tenant.get(tenant).copied().unwrap_or_default()
+    }
+}

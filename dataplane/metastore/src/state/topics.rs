@@ -1,0 +1,95 @@
+//! Topics: create, delete, bounds, growth (http-contract 1.1).
+
+use veena_contract::limits;
+use veena_contract::records::{Attachment, CommandError};
+use veena_contract::{Reroute, TenantId, TopicId, TopicName, TopicRecord};
+
+use super::State;
+
+/// The bounds of a topic that may change; absent ones stay.
+pub(super) struct Bounds {
+    pub(super) retention_ms: Option<u64>,
+    pub(super) retention_bytes: Option<u64>,
+    pub(super) max_in_flight_per_partition: Option<u64>,
+    pub(super) max_acked_ahead_per_partition: Option<u64>,
+    pub(super) dedup_window_ms: Option<u64>,
+    pub(super) reroute: Option<Reroute>,
+}
+
+impl Bounds {
+    fn apply_to(&self, record: &mut TopicRecord) {
+        let set = |field: &mut u64, value: Option<u64>| *field = value.unwrap_or(*field);
+        set(&mut record.retention_ms, self.retention_ms);
+        set(&mut record.retention_bytes, self.retention_bytes);
+        set(&mut record.max_in_flight_per_partition, self.max_in_flight_per_partition);
+        set(&mut record.max_acked_ahead_per_partition, self.max_acked_ahead_per_partition);
+        set(&mut record.dedup_window_ms, self.dedup_window_ms);
+        record.reroute = self.reroute.unwrap_or(record.reroute);
+    }
+}
+
+impl State {
+    pub(super) fn create_topic(&mut self, mut topic: TopicRecord, attach: Option<&Attachment>) -> Result<(), CommandError> {
+        if let Some(existing) = self.folded.get(&(topic.tenant.clone(), topic.name.folded())) {
+            if *existing == topic.name {
+                return Err(CommandError::AlreadyExists);
+            }
+            return Err(CommandError::CaseClash { name: topic.name, existing: existing.clone() });
+        }
+        // An id names one incarnation: one that is in use is a mistake of its proposer, who mints another.
+        if self.view.topic_by_id(topic.id).is_some() {
+            return Err(CommandError::Changed);
+        }
+        if self.topic_count(&topic.tenant) >= limits::TOPICS_MAX {
+            return Err(CommandError::LimitReached { detail: format!("a tenant has at most {} topics", limits::TOPICS_MAX) });
+        }
+        if topic.partitions == 0 {
+            return Err(CommandError::PartitionsMustGrow { current: 0 });
+        }
+        Self::check_history(&topic.schemas)?;
+        topic.parent = None;
+        topic.children.clear();
+        topic.revision = 0;
+        match attach {
+            None => self.put(topic),
+            Some(attach) => self.link(topic, attach)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_topic(&mut self, tenant: &TenantId, name: &TopicName, id: TopicId) -> Result<(), CommandError> {
+        let topic = self.by_id(tenant, id).filter(|topic| topic.name == *name).ok_or(CommandError::TopicNotFound)?;
+        self.unlink_children(&topic);
+        self.unlink_from_parent(&topic);
+        self.remove(&topic);
+        Ok(())
+    }
+
+    pub(super) fn set_bounds(&mut self, tenant: &TenantId, name: &TopicName, id: TopicId, bounds: &Bounds) -> Result<(), CommandError> {
+        let before = self.current(tenant, name, id)?;
+        let mut after = before.clone();
+        bounds.apply_to(&mut after);
+        let delay_ms = after.children.iter().map(|child| child.delay_ms).max().unwrap_or_default();
+        Self::check_delay(after.retention_ms, delay_ms)?;
+        if after != before {
+            self.put(after);
+        }
+        Ok(())
+    }
+
+    pub(super) fn grow_partitions(
+        &mut self,
+        tenant: &TenantId,
+        name: &TopicName,
+        id: TopicId,
+        partitions: u32,
+    ) -> Result<(), CommandError> {
+        let mut topic = self.current(tenant, name, id)?;
+        if partitions <= topic.partitions {
+            return Err(CommandError::PartitionsMustGrow { current: topic.partitions });
+        }
+        topic.partitions = partitions;
+        self.put(topic);
+        Ok(())
+    }
+}

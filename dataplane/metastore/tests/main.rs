@@ -1,0 +1,3 @@
+//! The metastore of one node, over the log in memory.
+
+mod replica;

@@ -1,0 +1,190 @@
+//! Opening the parts, each on top of the one before: directory, metadata log, metastore, engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tracing::info;
+use veena_api::{ApiConfig, ApiParts, ApiState, TopicDefaults};
+use veena_broker::Broker;
+use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
+use veena_broker::tasks::Tasks;
+use veena_consensus::LogStore;
+use veena_contract::{Entropy, WallClock, Witness, limits};
+use veena_metastore::{Metastore, MetastoreConfig, Runtime, StartError};
+use veena_storage::disk::Disk;
+use veena_storage::io::Io;
+use veena_storage::partition::Codec;
+
+use crate::config::{CodecChoice, Config};
+use crate::data_dir::{DataDir, DataDirError};
+use crate::system::{OsEntropy, SystemClock};
+
+/// How many reads run at once; apart from writes, so that no commit waits for a reader.
+const READS_MAX: usize = 16;
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The data directory.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The metadata log cannot be opened.
+    #[error("{reason}")]
+    MetadataLog {
+        /// Where it is.
+        path: PathBuf,
+        /// What its store says.
+        reason: String,
+    },
+    /// The metadata log was opened, and its name cannot be made durable.
+    #[error("cannot sync {}", path.display())]
+    SyncDirectory {
+        /// Which directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The metastore.
+    #[error("the metastore cannot start")]
+    Metastore(#[from] StartError),
+    /// The engine.
+    #[error("the engine cannot start")]
+    Engine(#[from] veena_broker::OpenError),
+}
+
+/// The running parts of a node, in the order in which they were opened. They end in reverse.
+pub struct NodeParts {
+    /// The data directory and its lock; the last thing to go.
+    pub data: DataDir,
+    /// The metastore.
+    pub metastore: Metastore,
+    /// The engine's tasks.
+    pub tasks: Tasks,
+    /// The engine.
+    pub broker: Broker,
+    /// What HTTP handlers reach.
+    pub api: ApiState,
+}
+
+/// Opens everything below the data directory.
+///
+/// # Errors
+/// [`BootError`]; what was opened is closed again.
+pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
+    config: &Config,
+    disk: Arc<dyn Disk>,
+    open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
+) -> Result<NodeParts, BootError> {
+    let entropy: Arc<dyn Entropy> = Arc::new(OsEntropy);
+    let clock: Arc<dyn WallClock> = Arc::new(SystemClock);
+    let write_io = Io::threads(limits::PARTITION_SYNCS_MAX);
+
+    // 1 the directory: nothing below it is touched without its lock
+    let data = open_data_dir(config, &disk, &write_io, &entropy).await?;
+    info!(node = %data.node, path = %data.path.display(), new = data.is_new, "data directory opened");
+
+    // 2 the metadata log and the metastore: the engine must know which topics live
+    let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
+    let metastore = Metastore::start(MetastoreConfig::new(data.node.clone()), log, Runtime::new(Arc::clone(&entropy))).await?;
+    let catalog = Arc::new(metastore.clone());
+
+    // 3 the engine: WAL and settle journal are verified, dispatch goes on where it stopped
+    let tasks = Tasks::new(Handle::current());
+    let ports = BrokerPorts {
+        disk,
+        write_io,
+        read_io: Io::threads(READS_MAX),
+        catalog: catalog.clone(),
+        writer: catalog.clone(),
+        witness: Witness::new(catalog.clone()),
+        clock: Arc::clone(&clock),
+        entropy: Arc::clone(&entropy),
+        tasks: tasks.clone(),
+    };
+    let broker = match Broker::open(broker_config(config, data.path.clone()), ports).await {
+        Ok(broker) => broker,
+        Err(error) => {
+            metastore.shutdown().await;
+            return Err(error.into());
+        }
+    };
+
+    let parts = ApiParts {
+        broker: broker.clone(),
+        catalog: catalog.clone(),
+        writer: catalog.clone(),
+        leader: catalog,
+        clock,
+        entropy,
+        node: data.node.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let api = ApiState::new(api_config(config), parts);
+    Ok(NodeParts { data, metastore, tasks, broker, api })
+}
+
+async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: &Arc<dyn Entropy>) -> Result<DataDir, DataDirError> {
+    let (disk, entropy) = (Arc::clone(disk), Arc::clone(entropy));
+    let (path, node) = (config.storage.data_dir.clone(), config.node_id.clone());
+    io.run(move || DataDir::open(disk.as_ref(), &path, node.as_deref(), entropy.as_ref())).await
+}
+
+async fn open_metadata_log<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
+    data: &DataDir,
+    disk: &Arc<dyn Disk>,
+    io: &Io,
+    open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
+) -> Result<L, BootError> {
+    let (disk, path, parent) = (Arc::clone(disk), data.metastore(), data.path.clone());
+    io.run(move || {
+        let log = open_log(&path).map_err(|error| BootError::MetadataLog { path, reason: error.to_string() })?;
+        disk.sync_dir(&parent).map_err(|source| BootError::SyncDirectory { path: parent, source })?;
+        Ok(log)
+    })
+    .await
+}
+
+fn broker_config(config: &Config, data_dir: PathBuf) -> BrokerConfig {
+    let mut broker = BrokerConfig::new(data_dir);
+    broker.partition.codec = match config.storage.codec {
+        CodecChoice::None => Codec::None,
+        CodecChoice::Zstd => Codec::Zstd,
+    };
+    broker.settle_sync_ms = config.storage.consumer_offset_commit_interval_ms;
+    broker.idle_log_eviction_ms = config.storage.idle_log_eviction_ms;
+    broker.fanout = FanoutConfig {
+        batch_records_max: config.fanout.max_batch_records,
+        batch_bytes_max: config.fanout.max_batch_bytes,
+        linger_ms: config.fanout.linger_ms,
+    };
+    broker
+}
+
+fn api_config(config: &Config) -> ApiConfig {
+    let (http, topic) = (&config.http, &config.topic);
+    ApiConfig {
+        cross_site_guard: http.cross_site_guard,
+        max_consume_wait: http.max_consume_wait,
+        read_timeout: http.read_timeout,
+        write_timeout: http.write_timeout,
+        idle_timeout: http.idle_timeout,
+        shutdown_grace: http.shutdown_grace,
+        max_header_bytes: http.max_header_bytes,
+        max_connections: http.max_connections,
+        max_consume_in_flight_per_identity: http.max_consume_in_flight_per_identity,
+        max_produce_in_flight_per_identity: http.max_produce_in_flight_per_identity,
+        max_batch_body_bytes_in_flight: http.max_batch_body_bytes_in_flight,
+        topics: TopicDefaults {
+            partitions: topic.default_partitions,
+            min_partitions: topic.min_partitions,
+            max_partitions: topic.max_partitions,
+            retention_ms: topic.default_retention_age_ms,
+            visibility_timeout_ms: topic.default_visibility_timeout_ms,
+            max_in_flight_per_partition: topic.default_max_in_flight_per_partition,
+            max_acked_ahead_per_partition: topic.default_max_acked_ahead_per_partition,
+        },
+        ..ApiConfig::default()
+    }
+}

@@ -1,0 +1,126 @@
+//! The table of keys: where each is set, and what it means. The reference page is made from it.
+
+use std::path::PathBuf;
+
+use super::value::Raw;
+use super::show::Shown as _;
+use super::{CodecChoice, Config, LogFormat, LogLevel};
+
+/// One thing that can be set.
+pub struct Key {
+    /// Section and name in the file.
+    pub path: &'static str,
+    /// The environment variable; `None` where only the file sets it.
+    pub env: Option<&'static str>,
+    /// The flag of `veena node`.
+    pub flag: Option<&'static str>,
+    /// What it means.
+    pub about: &'static str,
+    /// Reads a value into the configuration.
+    pub set: fn(&mut Config, &Raw<'_>) -> Result<(), String>,
+    /// Shows the value of a configuration; empty when there is none.
+    pub show: fn(&Config) -> String,
+}
+
+macro_rules! keys {
+    ($($path:literal $env:tt $flag:tt $about:literal => |$config:ident, $raw:ident| $set:expr => |$shown:ident| $show:expr;)*) => {
+        /// Every key, in the order of the reference page.
+        pub const KEYS: &[Key] = &[$(Key {
+            path: $path,
+            env: keys!(@name $env),
+            flag: keys!(@name $flag),
+            about: $about,
+            set: |$config, $raw| { $set; Ok(()) },
+            show: |$shown| $show,
+        },)*];
+    };
+    (@name -) => { None };
+    (@name $name:literal) => { Some($name) };
+}
+
+keys! {
+    "http.addr" "VEENA_HTTP_ADDR" "addr" "host:port to listen on; an empty host is every address of the machine"
+        => |c, raw| c.http.addr = raw.text()? => |c| c.http.addr.shown();
+    "http.port" - "port" "replaces the port of http.addr"
+        => |c, raw| c.set_port(raw.whole()?) => |_c| String::new();
+    "http.read_timeout" "VEENA_HTTP_READ_TIMEOUT" - "how long a request may take to arrive"
+        => |c, raw| c.http.read_timeout = raw.duration()? => |c| c.http.read_timeout.shown();
+    "http.write_timeout" "VEENA_HTTP_WRITE_TIMEOUT" - "how long an answer may take to leave; longer than http.max_consume_wait"
+        => |c, raw| c.http.write_timeout = raw.duration()? => |c| c.http.write_timeout.shown();
+    "http.idle_timeout" "VEENA_HTTP_IDLE_TIMEOUT" - "how long a connection may rest between requests"
+        => |c, raw| c.http.idle_timeout = raw.duration()? => |c| c.http.idle_timeout.shown();
+    "http.shutdown_grace" "VEENA_HTTP_SHUTDOWN_GRACE" - "how long requests may run on after a stop was asked for"
+        => |c, raw| c.http.shutdown_grace = raw.duration()? => |c| c.http.shutdown_grace.shown();
+    "http.max_consume_wait" "VEENA_HTTP_MAX_CONSUME_WAIT" - "the longest wait of a consume; 0 means 30s"
+        => |c, raw| c.http.max_consume_wait = raw.duration()? => |c| c.http.max_consume_wait.shown();
+    "http.max_header_bytes" "VEENA_HTTP_MAX_HEADER_BYTES" - "the largest head of a request; at least 4096"
+        => |c, raw| c.http.max_header_bytes = raw.whole()? => |c| c.http.max_header_bytes.shown();
+    "http.max_connections" "VEENA_HTTP_MAX_CONNECTIONS" - "how many connections may be open; 0 is no bound"
+        => |c, raw| c.http.max_connections = raw.whole()? => |c| c.http.max_connections.shown();
+    "http.max_consume_in_flight_per_identity" "VEENA_HTTP_MAX_CONSUME_IN_FLIGHT_PER_IDENTITY" -
+        "how many messages one client address may be waiting for at once; 0 is no bound"
+        => |c, raw| c.http.max_consume_in_flight_per_identity = raw.whole()? => |c| c.http.max_consume_in_flight_per_identity.shown();
+    "http.max_produce_in_flight_per_identity" "VEENA_HTTP_MAX_PRODUCE_IN_FLIGHT_PER_IDENTITY" -
+        "how many produces one client address may have in flight; 0 is no bound"
+        => |c, raw| c.http.max_produce_in_flight_per_identity = raw.whole()? => |c| c.http.max_produce_in_flight_per_identity.shown();
+    "http.max_batch_body_bytes_in_flight" "VEENA_HTTP_MAX_BATCH_BODY_BYTES_IN_FLIGHT" -
+        "how many bytes of batch bodies over 1 MiB may be in memory at once"
+        => |c, raw| c.http.max_batch_body_bytes_in_flight = raw.whole()? => |c| c.http.max_batch_body_bytes_in_flight.shown();
+    "http.cross_site_guard" "VEENA_HTTP_CROSS_SITE_GUARD" - "refuse writes that a page of another web site could send unasked"
+        => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
+    "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the machine's name)"
+        => |c, raw| c.node_id = Some(raw.text()?) => |c| c.node_id.shown();
+    "storage.data_dir" "VEENA_DATA_DIR" "data-dir" "where everything is kept"
+        => |c, raw| c.storage.data_dir = PathBuf::from(raw.text()?) => |c| c.storage.data_dir.shown();
+    "storage.codec" - - "how partition logs are compressed: none or zstd"
+        => |c, raw| c.storage.codec = raw.choice(&[("none", CodecChoice::None), ("zstd", CodecChoice::Zstd)])? => |c| c.storage.codec.shown();
+    "storage.idle_log_eviction_ms" - - "a log unused for this long is closed; 0 is never, else at least 60000"
+        => |c, raw| c.storage.idle_log_eviction_ms = raw.whole()? => |c| c.storage.idle_log_eviction_ms.shown();
+    "storage.consumer_offset_commit_interval_ms" - - "how often acks are synced to disk; 10 to 60000"
+        => |c, raw| c.storage.consumer_offset_commit_interval_ms = raw.whole()? => |c| c.storage.consumer_offset_commit_interval_ms.shown();
+    "topic.default_partitions" "VEENA_TOPIC_DEFAULT_PARTITIONS" - "partitions of a topic that asks for none"
+        => |c, raw| c.topic.default_partitions = raw.whole()? => |c| c.topic.default_partitions.shown();
+    "topic.min_partitions" "VEENA_TOPIC_MIN_PARTITIONS" - "the fewest partitions a topic may have"
+        => |c, raw| c.topic.min_partitions = raw.whole()? => |c| c.topic.min_partitions.shown();
+    "topic.max_partitions" "VEENA_TOPIC_MAX_PARTITIONS" - "the most partitions a topic may have"
+        => |c, raw| c.topic.max_partitions = raw.whole()? => |c| c.topic.max_partitions.shown();
+    "topic.default_retention_age_ms" "VEENA_TOPIC_DEFAULT_RETENTION_AGE_MS" - "how long messages are kept; 0 is for ever, else at least an hour"
+        => |c, raw| c.topic.default_retention_age_ms = raw.whole()? => |c| c.topic.default_retention_age_ms.shown();
+    "topic.default_visibility_timeout_ms" "VEENA_TOPIC_DEFAULT_VISIBILITY_TIMEOUT_MS" - "how long a lease lasts"
+        => |c, raw| c.topic.default_visibility_timeout_ms = raw.whole()? => |c| c.topic.default_visibility_timeout_ms.shown();
+    "topic.default_max_in_flight_per_partition" "VEENA_TOPIC_DEFAULT_MAX_IN_FLIGHT_PER_PARTITION" -
+        "how many messages of one partition may be leased at once"
+        => |c, raw| c.topic.default_max_in_flight_per_partition = raw.whole()? => |c| c.topic.default_max_in_flight_per_partition.shown();
+    "topic.default_max_acked_ahead_per_partition" "VEENA_TOPIC_DEFAULT_MAX_ACKED_AHEAD_PER_PARTITION" -
+        "how many messages of one partition may be settled ahead of the first unsettled one"
+        => |c, raw| c.topic.default_max_acked_ahead_per_partition = raw.whole()? => |c| c.topic.default_max_acked_ahead_per_partition.shown();
+    "fanout.max_batch_records" "VEENA_FANOUT_MAX_BATCH_RECORDS" - "how many records are copied to a child at once"
+        => |c, raw| c.fanout.max_batch_records = raw.whole()? => |c| c.fanout.max_batch_records.shown();
+    "fanout.max_batch_bytes" "VEENA_FANOUT_MAX_BATCH_BYTES" - "how many bytes are copied to a child at once"
+        => |c, raw| c.fanout.max_batch_bytes = raw.whole()? => |c| c.fanout.max_batch_bytes.shown();
+    "fanout.linger_ms" "VEENA_FANOUT_LINGER_MS" - "how long a copy that is not full waits for more"
+        => |c, raw| c.fanout.linger_ms = raw.whole()? => |c| c.fanout.linger_ms.shown();
+    "log.level" "VEENA_LOG_LEVEL" "log-level" "debug, info, warn or error"
+        => |c, raw| c.log.level = raw.choice(LOG_LEVELS)? => |c| c.log.level.shown();
+    "log.format" "VEENA_LOG_FORMAT" "log-format" "json or text"
+        => |c, raw| c.log.format = raw.choice(&[("json", LogFormat::Json), ("text", LogFormat::Text)])? => |c| c.log.format.shown();
+    "security.enabled" "VEENA_SECURITY_ENABLED" - "must be false or absent: this version has no accounts"
+        => |_c, raw| refuse_security(raw.truth()?)? => |_c| false.shown();
+    "storage.slow_flush" "VEENA_SLOW_FLUSH" "slow-flush" "added to each sync, to measure what a slow volume would do"
+        => |c, raw| c.slow_flush = raw.duration()? => |c| c.slow_flush.shown();
+}
+
+const LOG_LEVELS: &[(&str, LogLevel)] =
+    &[("debug", LogLevel::Debug), ("info", LogLevel::Info), ("warn", LogLevel::Warn), ("error", LogLevel::Error)];
+
+/// Somebody who asks for accounts must not get an open node.
+fn refuse_security(is_enabled: bool) -> Result<(), String> {
+    if is_enabled { Err("this version has no accounts; it cannot be turned on".to_owned()) } else { Ok(()) }
+}
+
+impl Config {
+    fn set_port(&mut self, port: u16) {
+        let host = self.http.addr.rsplit_once(':').map_or(self.http.addr.as_str(), |(host, _)| host);
+        self.http.addr = format!("{host}:{port}");
+    }
+}

@@ -1,0 +1,94 @@
+use super::*;
+
+fn load(file: Option<&str>, env: &[(&str, &str)], flags: &Flags) -> Result<Config, ConfigError> {
+    let env = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+    Config::load(Config::default(), file, env, flags)
+}
+
+#[test]
+fn the_built_in_values_are_valid() {
+    assert_eq!(load(None, &[], &Flags::default()), Ok(Config::default()));
+    assert_eq!(load(Some("{}"), &[], &Flags::default()), Ok(Config::default()));
+}
+
+#[test]
+fn a_later_source_wins() {
+    let file = r#"{"http":{"addr":":1","read_timeout":"3s"},"storage":{"data_dir":"from-file","codec":"zstd"}}"#;
+    let env = [("VEENA_HTTP_ADDR", ":2"), ("VEENA_DATA_DIR", "from-env")];
+    let flags = Flags::default().with("storage.data_dir", Some("from-flag")).with("http.port", Some(9));
+    let config = load(Some(file), &env, &flags).expect("valid");
+    assert_eq!(config.http.addr, ":9");
+    assert_eq!(config.http.read_timeout, Duration::from_secs(3));
+    assert_eq!(config.storage.data_dir, PathBuf::from("from-flag"));
+    assert_eq!(config.storage.codec, CodecChoice::Zstd);
+}
+
+#[test]
+fn every_error_is_reported_at_once() {
+    let file = r#"{"http":{"read_timeout":10,"colour":"red"},"broker":{},"log":{"level":"loud"},"topic":{"max_partitions":0}}"#;
+    let error = load(Some(file), &[("VEENA_FANOUT_LINGER_MS", "-1")], &Flags::default().with("http.port", Some("x"))).expect_err("refused");
+    let text = error.to_string();
+    assert!(text.starts_with("config: "), "{text}");
+    let parts = [
+        "http.read_timeout: want a duration as text, like \"10s\", not 10",
+        "unknown key http.colour",
+        "unknown key broker",
+        "log.level: want one of debug, info, warn, error, not \"loud\"",
+        "topic.max_partitions must be above 0",
+        "VEENA_FANOUT_LINGER_MS: want a whole number from 0",
+        "--port: want a whole number from 0, not \"x\"",
+    ];
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+#[test]
+fn somebody_who_asks_for_security_is_not_given_an_open_node() {
+    assert!(load(Some(r#"{"security":{"enabled":true}}"#), &[], &Flags::default()).is_err());
+    assert!(load(Some(r#"{"security":{"enabled":false}}"#), &[], &Flags::default()).is_ok());
+}
+
+#[test]
+fn waits_must_fit_into_the_timeouts_around_them() {
+    let error = load(Some(r#"{"http":{"max_consume_wait":"40s"}}"#), &[], &Flags::default()).expect_err("refused");
+    assert_eq!(error.0.len(), 2, "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_an_object_is_refused() {
+    for text in ["", "[]", "{", "1", r#"{"http":1}"#, "{} {}"] {
+        assert!(load(Some(text), &[], &Flags::default()).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn keys_are_named_once_and_their_variables_follow_them() {
+    let mut paths: Vec<_> = KEYS.iter().map(|key| key.path).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!(paths.len(), KEYS.len());
+    assert!(KEYS.iter().all(|key| key.env.is_none_or(|name| name.starts_with("VEENA_"))));
+}
+
+/// Run with `UPDATE_REFERENCE=1` to write the page anew.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test writes a page of the documentation")]
+fn the_reference_page_says_what_the_table_of_keys_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/configuration.md");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(path, reference()).expect("written");
+    }
+    let page = std::fs::read_to_string(path).expect("the page exists");
+    assert!(page == reference(), "docs/operate/configuration.md is not what the table of keys says; run this test with UPDATE_REFERENCE=1");
+}
+
+#[test]
+fn a_shown_value_is_read_back() {
+    let config = Config::default();
+    for key in KEYS.iter().filter(|key| !matches!(key.path, "http.port" | "cluster.node_id" | "security.enabled")) {
+        let mut again = Config::default();
+        (key.set)(&mut again, &Raw::Text(&(key.show)(&config))).expect(key.path);
+        assert_eq!(again, config, "{}", key.path);
+    }
+}

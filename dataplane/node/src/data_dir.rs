@@ -1,0 +1,185 @@
+//! The data directory: one process at a time, one node for life.
+//!
+//! `LOCK` is the kernel's lock on the directory; `node.cell` names the node and the directory; `ingress`, `settle`, `topics` and
+//! `quarantine` belong to the engine, `metastore` to the metadata log.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use veena_contract::{Entropy, NodeId};
+use veena_storage::cell::{self, CellError, CellKind, CellRead};
+use veena_storage::disk::{DirLock, Disk};
+
+/// Whose directory it is. Kinds from 256 belong to this crate.
+const NODE_CELL: CellKind = CellKind(256);
+
+/// The data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// A call of the file system failed.
+    #[error("cannot {step} {}", path.display())]
+    Io {
+        /// What was tried.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process uses it.
+    #[error("data directory {} is in use by another process", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is another node's.
+    #[error("data directory {} belongs to node {found:?}, not {asked:?}: start with --node-id {found}, or use another directory", path.display())]
+    OtherNode {
+        /// Which.
+        path: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Who we were told to be.
+        asked: String,
+    },
+    /// The file that says whose it is cannot be read.
+    #[error("{} is damaged: {reason}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The file that says whose it is cannot be written.
+    #[error(transparent)]
+    Cell(#[from] CellError),
+}
+
+/// What `node.cell` holds. Only grows.
+#[derive(Debug, Serialize, Deserialize)]
+struct NodeCell {
+    version: u32,
+    node: String,
+    directory: String,
+}
+
+/// A data directory that is ours until dropped.
+pub struct DataDir {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub node: NodeId,
+    /// Was it created just now?
+    pub is_new: bool,
+    _lock: Box<dyn DirLock>,
+}
+
+impl DataDir {
+    /// Creates the directory if need be, takes its lock, and makes sure it is this node's. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError`].
+    pub fn open(disk: &dyn Disk, path: &Path, asked: Option<&str>, entropy: &dyn Entropy) -> Result<Self, DataDirError> {
+        let failed = |step: &'static str| move |source| DataDirError::Io { step, path: path.to_owned(), source };
+        create_durably(disk, path).map_err(failed("create"))?;
+        let lock = disk.lock_dir(path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => DataDirError::InUse { path: path.to_owned() },
+            _ => failed("lock")(error),
+        })?;
+        let cell_path = path.join("node.cell");
+        let is_new = match cell::read(disk, &cell_path, NODE_CELL).map_err(failed("read"))? {
+            CellRead::Value(bytes) => {
+                let damaged = |error: serde_json::Error| DataDirError::Damaged { path: cell_path.clone(), reason: error.to_string() };
+                let found: NodeCell = serde_json::from_slice(&bytes).map_err(damaged)?;
+                if let Some(asked) = asked.filter(|asked| *asked != found.node) {
+                    return Err(DataDirError::OtherNode { path: path.to_owned(), found: found.node, asked: asked.to_owned() });
+                }
+                return Ok(Self { path: path.to_owned(), node: NodeId(found.node.into()), is_new: false, _lock: lock });
+            }
+            CellRead::Damaged { reason } => return Err(DataDirError::Damaged { path: cell_path, reason }),
+            CellRead::NotThere => true,
+        };
+        let node = asked.map_or_else(machine_name, str::to_owned);
+        let value = NodeCell { version: 1, node: node.clone(), directory: format!("{:032x}", entropy.next_u128()) };
+        let bytes = serde_json::to_vec(&value).expect("invariant: plain text and numbers are JSON");
+        cell::write(disk, &cell_path, NODE_CELL, &bytes)?;
+        Ok(Self { path: path.to_owned(), node: NodeId(node.into()), is_new, _lock: lock })
+    }
+
+    /// Where the metadata log lives.
+    #[must_use]
+    pub fn metastore(&self) -> PathBuf {
+        self.path.join("metastore")
+    }
+}
+
+/// Creates a directory and makes its name, and those of the parents that were missing, durable.
+fn create_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    let mut at = path;
+    while !at.as_os_str().is_empty() && !disk.exists(at)? {
+        missing.push(at);
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    disk.create_dir_all(path)?;
+    for created in missing.iter().rev() {
+        let parent = created.parent().filter(|parent| !parent.as_os_str().is_empty());
+        disk.sync_dir(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
+}
+
+/// The machine's name, as the kernel knows it.
+fn machine_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "node-1".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use veena_storage::disk::real::RealDisk;
+
+    use super::*;
+    use crate::system::OsEntropy;
+
+    fn open(path: &Path, node: Option<&str>) -> Result<DataDir, DataDirError> {
+        DataDir::open(&RealDisk, path, node, &OsEntropy)
+    }
+
+    #[test]
+    fn a_directory_keeps_the_name_it_was_created_under() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let path = temp.path().join("a/b/data");
+        assert!(open(&path, Some("one")).expect("created").is_new);
+        let again = open(&path, None).expect("opened");
+        assert_eq!((again.node.to_string().as_str(), again.is_new), ("one", false));
+        drop(again);
+        assert!(matches!(open(&path, Some("two")), Err(DataDirError::OtherNode { .. })));
+    }
+
+    #[test]
+    fn two_processes_do_not_share_a_directory() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let first = open(temp.path(), Some("one")).expect("opened");
+        assert!(matches!(open(temp.path(), Some("one")), Err(DataDirError::InUse { .. })));
+        drop(first);
+        assert!(open(temp.path(), Some("one")).is_ok());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test damages a real file")]
+    fn a_damaged_identity_is_not_replaced() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        drop(open(temp.path(), Some("one")).expect("created"));
+        std::fs::write(temp.path().join("node.cell"), b"VCEL?").expect("damaged");
+        assert!(matches!(open(temp.path(), Some("one")), Err(DataDirError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,21 @@
+//! Assembly of one node: configuration, boot, serve, shutdown.
+//!
+//! The one crate that knows every part and decides nothing: it opens the parts in order, hands each the seams it needs, and ends them in
+//! reverse. It must never look inside a message, and never name the C++ store: the opened log store comes in from outside.
+
+pub mod boot;
+pub mod config;
+pub mod data_dir;
+mod early;
+pub mod listen;
+pub mod serve;
+pub mod shutdown;
+pub mod system;
+pub mod telemetry;
+
+pub use boot::{BootError, NodeParts};
+pub use config::{Config, ConfigError, Flags, LogFormat, LogLevel};
+pub use data_dir::{DataDir, DataDirError};
+pub use listen::{ListenError, Listening};
+pub use serve::{NodeError, Ready, serve};
+pub use system::{OsEntropy, SystemClock};

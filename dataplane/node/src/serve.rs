@@ -1,0 +1,149 @@
+//! The table of contents of the process: port, parts, service, stop.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use veena_consensus::LogStore;
+use veena_storage::disk::Disk;
+use veena_storage::disk::real::RealDisk;
+use veena_storage::disk::slow::SlowDisk;
+
+use crate::boot::{BootError, NodeParts, boot};
+use crate::config::Config;
+use crate::early;
+use crate::listen::{ListenError, listen};
+
+/// How long the engine and the metastore may take to stop, once no request is under way.
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Why a node did not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The port.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A part did not open.
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    /// The HTTP plane ended.
+    #[error("the HTTP plane ended")]
+    Http(#[source] std::io::Error),
+    /// Something the node cannot do without has died; the log says what.
+    #[error("a task the node cannot do without has ended; the log says which")]
+    TaskDied,
+    /// The parts did not stop in time. Nothing that was answered is lost: the next start replays it.
+    #[error("the node did not stop within {} s; the next start recovers what was not flushed", STOP_TIMEOUT.as_secs())]
+    StopTimedOut,
+}
+
+/// What is known once the node takes work.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Its name.
+    pub node: String,
+    /// Was the data directory created just now?
+    pub is_new: bool,
+    /// How long starting took.
+    pub boot: Duration,
+}
+
+/// Runs one node until `stop` completes, then stops it in order.
+///
+/// `open_log` opens the metadata log in the folder it is given. `allow_open` lets other machines in although there are no accounts.
+///
+/// # Errors
+/// [`NodeError`].
+pub async fn serve<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
+    config: &Config,
+    allow_open: bool,
+    open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
+    on_ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), NodeError> {
+    let began = Instant::now();
+    raise_open_files();
+    let listening = listen(&config.http.addr, allow_open).await?;
+    if listening.is_open {
+        warn!(addr = %listening.addr, "other machines are let in and there are no accounts: anybody can read and delete everything");
+    }
+    let mut stop = std::pin::pin!(stop);
+
+    // The port answers while the parts open; who asks for work is told to come back.
+    let ready = CancellationToken::new();
+    let booting = async {
+        let parts = boot(config, disk(config), open_log).await;
+        ready.cancel();
+        parts
+    };
+    let parts = tokio::select! {
+        (parts, ()) = async { tokio::join!(booting, early::answer_until(&listening.listener, ready.clone())) } => parts?,
+        () = &mut stop => return Ok(()),
+    };
+
+    let facts = Ready { addr: listening.addr, node: parts.data.node.to_string(), is_new: parts.data.is_new, boot: began.elapsed() };
+    info!(addr = %facts.addr, node = %facts.node, boot_ms = facts.boot.as_millis(), "ready");
+    on_ready(&facts);
+
+    let stopping = CancellationToken::new();
+    let mut http = std::pin::pin!(veena_api::serve(listening.listener, parts.api.clone(), stopping.clone()));
+    let why = tokio::select! {
+        () = &mut stop => None,
+        () = parts.tasks.token().cancelled() => Some(NodeError::TaskDied),
+        ended = &mut http => Some(NodeError::Http(ended.err().unwrap_or_else(|| std::io::ErrorKind::UnexpectedEof.into()))),
+    };
+    if matches!(why, Some(NodeError::Http(_))) {
+        stop_parts(parts).await?;
+        return why.map_or(Ok(()), Err);
+    }
+
+    // 1 probes red, parked consumers answered, no new produce   2 requests under way finish   3 the parts, in reverse
+    parts.broker.begin_stop();
+    stopping.cancel();
+    http.await.map_err(NodeError::Http)?;
+    stop_parts(parts).await?;
+    info!("stopped");
+    why.map_or(Ok(()), Err)
+}
+
+/// Ends the parts in reverse: the engine flushes settle state, then the metastore, then the lock is released.
+async fn stop_parts(parts: NodeParts) -> Result<(), NodeError> {
+    let NodeParts { data, metastore, tasks: _, broker, api } = parts;
+    drop(api);
+    let stopped = timeout(STOP_TIMEOUT, async {
+        broker.stop().await;
+        metastore.shutdown().await;
+    });
+    let outcome = stopped.await.map_err(|_| NodeError::StopTimedOut);
+    drop((broker, metastore));
+    drop(data);
+    outcome
+}
+
+fn disk(config: &Config) -> Arc<dyn Disk> {
+    if config.slow_flush.is_zero() {
+        return Arc::new(RealDisk);
+    }
+    warn!(sync_delay_ms = config.slow_flush.as_millis(), "every sync is made slower on purpose");
+    Arc::new(SlowDisk { inner: Arc::new(RealDisk), sync_delay: config.slow_flush })
+}
+
+/// Connections and logs each hold a file open: takes as many as the system lets us have.
+fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        warn!(%error, "the number of open files cannot be raised");
+    }
+}

@@ -1,0 +1,95 @@
+//! One node from start to stop and back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+use veena_client::bodies::CreateTopic;
+use veena_client::{ProduceOptions, SettleMode};
+use veena_metastore::MemLog;
+
+use crate::node::{DEADLINE, Node};
+
+const WAIT: Duration = Duration::from_secs(5);
+
+fn topic(name: &str) -> CreateTopic {
+    CreateTopic { name: name.to_owned(), partitions: Some(1), ..CreateTopic::default() }
+}
+
+async fn send(node: &Node, topic: &str, text: &'static str) {
+    node.client.produce(topic, Bytes::from_static(text.as_bytes()), &ProduceOptions::default()).await.expect("accepted");
+}
+
+#[tokio::test]
+async fn a_message_goes_from_produce_to_ack() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = Node::start(dir.path(), &MemLog::default()).await;
+    assert_eq!(node.client.ready().await.expect("ready").status, "ready");
+    node.client.create_topic(&topic("orders")).await.expect("created");
+    send(&node, "orders", "hello").await;
+    let message = node.client.consume("orders", WAIT, None).await.expect("answered").expect("a message");
+    assert_eq!(message.payload_bytes().expect("as encoded"), "hello");
+    let handle = message.receipt_handle.expect("a lease");
+    node.client.settle("orders", &handle, SettleMode::Extend).await.expect("extended");
+    node.client.ack("orders", &handle).await.expect("acked");
+    assert!(node.client.ack("orders", &handle).await.expect_err("settled already").is(410));
+    assert!(node.client.consume("orders", Duration::ZERO, None).await.expect("answered").is_none());
+    let again = node.client.replay("orders", 0, 0).await.expect("answered").expect("still there");
+    assert_eq!(again.id, message.id);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_clean_stop_forgets_neither_messages_nor_acks() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = MemLog::default();
+    let node = Node::start(dir.path(), &log).await;
+    assert!(node.ready.is_new);
+    node.client.create_topic(&topic("orders")).await.expect("created");
+    for text in ["one", "two"] {
+        send(&node, "orders", text).await;
+    }
+    let first = node.client.consume("orders", WAIT, None).await.expect("answered").expect("a message");
+    node.client.ack("orders", &first.receipt_handle.expect("a lease")).await.expect("acked");
+    node.stop().await;
+
+    let node = Node::start(dir.path(), &log).await;
+    assert!(!node.ready.is_new);
+    let second = node.client.consume("orders", WAIT, None).await.expect("answered").expect("a message");
+    assert_eq!((second.offset, second.payload_bytes().expect("as encoded")), (1, Bytes::from_static(b"two")));
+    node.client.ack("orders", &second.receipt_handle.expect("a lease")).await.expect("acked");
+    assert!(node.client.consume("orders", Duration::ZERO, None).await.expect("answered").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_answers_parked_consumers_at_once() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = Node::start(dir.path(), &MemLog::default()).await;
+    node.client.create_topic(&topic("orders")).await.expect("created");
+    let client = node.client.clone();
+    #[expect(clippy::disallowed_methods, reason = "the test waits for it below")]
+    let parked = tokio::spawn(async move { client.consume("orders", Duration::from_secs(600), None).await });
+    let asked = Instant::now();
+    while !node.client.metrics().await.expect("served").lines().any(|line| line.starts_with("veena_http_requests_in_flight 2")) {
+        assert!(asked.elapsed() < DEADLINE, "the consumer never parked");
+        tokio::task::yield_now().await;
+    }
+    node.stop().await;
+    let answer = timeout(DEADLINE, parked).await.expect("answered").expect("no panic");
+    // Nothing to hand out, or told to go elsewhere: both are answers.
+    match answer {
+        Ok(message) => assert!(message.is_none()),
+        Err(error) => assert_eq!(error.status, Some(503), "{error}"),
+    }
+}
+
+#[tokio::test]
+async fn two_nodes_do_not_share_a_data_directory() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let first = Node::start(dir.path(), &MemLog::default()).await;
+    let second = Node::try_start(dir.path(), &MemLog::default()).await;
+    let error = second.err().expect("the directory is taken").to_string();
+    assert!(error.contains("in use by another process"), "{error}");
+    first.stop().await;
+}

@@ -1,0 +1,9 @@
+//! The storage crate from outside.
+
+mod envelope;
+mod journal;
+mod partition;
+mod cell;
+mod disk;
+mod support;
+mod wal;

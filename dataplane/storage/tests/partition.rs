@@ -1,0 +1,9 @@
+//! One partition's log.
+
+mod chaos;
+mod damage;
+mod formats;
+mod latch;
+mod life;
+mod retention;
+mod support;

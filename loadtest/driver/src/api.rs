@@ -1,0 +1,418 @@
+//! The calls of the contract that load and tests make, each with what is known of its effect.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use veena_loadtest_checker::{Delivered, Digest, How, Outcome};
+
+use crate::http::{Connection, Exchange, RequestBytes, escape};
+use crate::payload;
+
+/// An answer, owned.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The whole body.
+    pub body: Vec<u8>,
+    /// May it have been applied, as the answer says (`Veena-Effect`, or `effect` in the body).
+    pub effect: Option<String>,
+    /// The header `Retry-After`.
+    pub retry_after: Option<String>,
+}
+
+impl Reply {
+    /// Did the thing that was asked for happen?
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match (self.status, self.effect.as_deref()) {
+            (200..=299, _) => Outcome::Ok,
+            (_, Some("none")) => Outcome::Fail,
+            (_, Some(_)) => Outcome::Unknown,
+            // Without a word: what the contract says of the status.
+            (400..=498 | 503, None) => Outcome::Fail,
+            (_, None) => Outcome::Unknown,
+        }
+    }
+
+    /// The answer as an error, for calls that must succeed.
+    fn refused(&self, what: &str) -> anyhow::Error {
+        anyhow::anyhow!("{what}: {} {}", self.status, String::from_utf8_lossy(&self.body))
+    }
+}
+
+/// How a call without an answer ended.
+#[must_use]
+pub fn outcome_of(err: &Exchange) -> Outcome {
+    match err {
+        Exchange::NotSent(_) => Outcome::Fail,
+        Exchange::Unanswered(_) => Outcome::Unknown,
+    }
+}
+
+/// A topic to create.
+#[derive(Clone, Debug)]
+pub struct NewTopic {
+    /// Its name.
+    pub name: String,
+    /// How many partitions.
+    pub partitions: u32,
+    /// How long a lease lives.
+    pub visibility_ms: u64,
+}
+
+/// One message as a client got it.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Its partition.
+    pub partition: u32,
+    /// Its offset.
+    pub offset: u64,
+    /// Its id, if served.
+    pub id: Option<String>,
+    /// The bytes that were sent.
+    pub payload: Vec<u8>,
+    /// What settles it; absent for a replay.
+    pub handle: Option<String>,
+    /// How often it was handed out, if served.
+    pub delivery_count: Option<u32>,
+}
+
+impl Message {
+    /// The message as the checker sees it.
+    #[must_use]
+    pub fn delivered(&self) -> Delivered {
+        Delivered {
+            partition: self.partition,
+            offset: self.offset,
+            id: self.id.as_deref().map(Into::into),
+            label: payload::label_of(&self.payload),
+            digest: Digest::of(&self.payload),
+            handle: self.handle.as_deref().unwrap_or_default().into(),
+        }
+    }
+}
+
+/// A partition's numbers, as described.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PartitionNumbers {
+    /// Which.
+    pub index: u32,
+    /// The next offset to be written.
+    pub next_offset: u64,
+    /// The first offset that is not visible.
+    pub high_watermark: u64,
+    /// The first offset that is not settled, if told.
+    #[serde(default)]
+    pub frontier: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct WireMessage<'a> {
+    partition: u32,
+    offset: u64,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    #[serde(default)]
+    payload_encoding: Option<String>,
+    #[serde(default)]
+    receipt_handle: Option<String>,
+    #[serde(default)]
+    delivery_count: Option<u32>,
+}
+
+impl WireMessage<'_> {
+    fn into_message(self) -> anyhow::Result<Message> {
+        let raw = self.payload.get();
+        let payload = match self.payload_encoding.as_deref() {
+            Some("base64") => STANDARD.decode(serde_json::from_str::<String>(raw)?)?,
+            Some(other) => bail!("payload encoding {other}"),
+            None if raw.starts_with('"') => serde_json::from_str::<String>(raw)?.into_bytes(),
+            None if raw == "null" => Vec::new(),
+            None => raw.as_bytes().to_vec(),
+        };
+        let Self { partition, offset, id, receipt_handle: handle, delivery_count, .. } = self;
+        Ok(Message { partition, offset, id, payload, handle, delivery_count })
+    }
+}
+
+/// The messages in the body of a consume.
+///
+/// # Errors
+/// The body is not what the contract promises.
+pub fn parse_messages(body: &[u8], is_batch: bool) -> anyhow::Result<Vec<Message>> {
+    #[derive(Deserialize)]
+    struct Batch<'a> {
+        #[serde(borrow)]
+        messages: Vec<WireMessage<'a>>,
+    }
+    let wire = if is_batch { serde_json::from_slice::<Batch<'_>>(body)?.messages } else { vec![serde_json::from_slice(body)?] };
+    wire.into_iter().map(WireMessage::into_message).collect()
+}
+
+/// What a client of one node holds: an address, and a connection as long as it lasts.
+#[derive(Debug)]
+pub struct Client {
+    addr: SocketAddr,
+    connection: Option<Connection>,
+    timeout: Duration,
+}
+
+impl Client {
+    /// A client of the node at `addr`.
+    #[must_use]
+    pub fn new(addr: SocketAddr) -> Self {
+        Self { addr, connection: None, timeout: Duration::from_secs(30) }
+    }
+
+    /// With another limit on how long an answer may take.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// One request, one answer.
+    ///
+    /// # Errors
+    /// See [`Exchange`].
+    pub async fn call(&mut self, request: &RequestBytes) -> Result<Reply, Exchange> {
+        let timeout = self.timeout;
+        let mut connection = match self.connection.take().filter(|connection| !connection.is_over()) {
+            Some(connection) => connection,
+            None => Connection::open(self.addr).await.map_err(Exchange::NotSent)?,
+        };
+        let answered = tokio::time::timeout(timeout, connection.exchange(request.as_bytes())).await;
+        let answer = answered.map_err(|_| Exchange::Unanswered(std::io::ErrorKind::TimedOut.into()))??;
+        let reply = Reply {
+            status: answer.status,
+            body: answer.body.to_vec(),
+            effect: answer.effect.map(str::to_owned).or_else(|| effect_in(answer.status, answer.body)),
+            retry_after: answer.retry_after.map(str::to_owned),
+        };
+        self.connection = Some(connection);
+        Ok(reply)
+    }
+
+    /// A GET.
+    ///
+    /// # Errors
+    /// See [`Exchange`].
+    pub async fn get(&mut self, target: &str) -> Result<Reply, Exchange> {
+        self.call(&RequestBytes::get(target)).await
+    }
+
+    /// Creates a topic; one of that name that exists already is taken as it is.
+    ///
+    /// # Errors
+    /// The node refuses, or does not answer.
+    pub async fn create_topic(&mut self, topic: &NewTopic) -> anyhow::Result<()> {
+        let body = serde_json::json!({
+            "name": topic.name, "partitions": topic.partitions, "visibility_timeout_ms": topic.visibility_ms,
+        });
+        let reply = self.call(&RequestBytes::post_json("/v1/topics", body.to_string().as_bytes())).await?;
+        if matches!(reply.status, 201 | 409) { Ok(()) } else { Err(reply.refused("cannot create the topic")) }
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    /// The node refuses, or does not answer.
+    pub async fn delete_topic(&mut self, topic: &str) -> anyhow::Result<()> {
+        let request = RequestBytes::new("DELETE", &format!("/v1/topics/{topic}"), &["X-Veena-Client: load"], b"");
+        let reply = self.call(&request).await?;
+        if reply.status == 204 { Ok(()) } else { Err(reply.refused("cannot delete the topic")) }
+    }
+
+    /// Sends one message.
+    ///
+    /// # Errors
+    /// See [`Exchange`].
+    pub async fn produce(&mut self, topic: &str, key: Option<&str>, payload: &[u8]) -> Result<Reply, Exchange> {
+        let query = key.map(|key| format!("?key={}", escape(key))).unwrap_or_default();
+        let target = format!("/v1/topics/{topic}/produce{query}");
+        let headers = ["X-Veena-Client: load", "Content-Type: application/octet-stream"];
+        self.call(&RequestBytes::new("POST", &target, &headers, payload)).await
+    }
+
+    /// Sends a batch; payloads go as base64.
+    ///
+    /// # Errors
+    /// See [`Exchange`].
+    pub async fn produce_batch(&mut self, topic: &str, messages: &[(Option<&str>, &[u8])]) -> Result<Reply, Exchange> {
+        let entries = messages.iter().map(|(key, payload)| {
+            let mut entry = serde_json::json!({ "payload": STANDARD.encode(payload), "payload_encoding": "base64" });
+            if let Some(key) = key {
+                entry["key"] = serde_json::json!(key);
+            }
+            entry
+        });
+        let body = serde_json::json!({ "messages": entries.collect::<Vec<_>>() }).to_string();
+        self.call(&RequestBytes::post_json(&format!("/v1/topics/{topic}/produce/batch"), body.as_bytes())).await
+    }
+
+    /// Leases up to `messages_max` messages (1: the single form). Empty when the wait ran out.
+    ///
+    /// # Errors
+    /// No answer, or one that the contract does not know; `Err` within `Ok` is a refusal.
+    pub async fn consume(&mut self, topic: &str, wait: Duration, messages_max: usize) -> anyhow::Result<Result<Vec<Message>, Reply>> {
+        let is_batch = messages_max > 1;
+        let max = if is_batch { format!("&max={messages_max}") } else { String::new() };
+        let reply = self.get(&format!("/v1/topics/{topic}/consume?wait={}ms{max}", wait.as_millis())).await?;
+        match reply.status {
+            200 => Ok(Ok(parse_messages(&reply.body, is_batch).context("the body of a consume")?)),
+            204 => Ok(Ok(Vec::new())),
+            _ => Ok(Err(reply)),
+        }
+    }
+
+    /// Acks, extends or hands back one lease.
+    ///
+    /// # Errors
+    /// See [`Exchange`].
+    pub async fn settle(&mut self, topic: &str, handle: &str, how: How) -> Result<Reply, Exchange> {
+        let extend = match how {
+            How::Ack => "",
+            How::Extend => "&extend=true",
+            How::Nack => "&extend=0",
+        };
+        self.call(&RequestBytes::post(&format!("/v1/topics/{topic}/ack?receipt_handle={}{extend}", escape(handle)), b"")).await
+    }
+
+    /// Acks up to 100 leases; one status each.
+    ///
+    /// # Errors
+    /// See [`Exchange`]; a refusal of the whole is the status of each.
+    pub async fn ack_batch(&mut self, topic: &str, handles: &[String]) -> Result<Vec<u16>, Exchange> {
+        #[derive(Deserialize)]
+        struct One {
+            status: u16,
+        }
+        #[derive(Deserialize)]
+        struct All {
+            results: Vec<One>,
+        }
+        let body = serde_json::json!({ "receipt_handles": handles }).to_string();
+        let reply = self.call(&RequestBytes::post_json(&format!("/v1/topics/{topic}/ack"), body.as_bytes())).await?;
+        let all = serde_json::from_slice::<All>(&reply.body).ok().filter(|all| reply.status == 200 && all.results.len() == handles.len());
+        Ok(all.map_or_else(|| vec![reply.status; handles.len()], |all| all.results.into_iter().map(|one| one.status).collect()))
+    }
+
+    /// The numbers of a topic's partitions.
+    ///
+    /// # Errors
+    /// The node refuses, or does not answer.
+    pub async fn describe(&mut self, topic: &str) -> anyhow::Result<Vec<PartitionNumbers>> {
+        #[derive(Deserialize)]
+        struct Described {
+            partition_stats: Vec<PartitionNumbers>,
+        }
+        let reply = self.get(&format!("/v1/topics/{topic}")).await?;
+        if reply.status != 200 {
+            return Err(reply.refused("cannot describe the topic"));
+        }
+        Ok(serde_json::from_slice::<Described>(&reply.body).context("the description of a topic")?.partition_stats)
+    }
+
+    /// The node's metrics.
+    ///
+    /// # Errors
+    /// The node refuses, or does not answer.
+    pub async fn metrics(&mut self) -> anyhow::Result<Metrics> {
+        let reply = self.get("/metrics").await?;
+        if reply.status != 200 {
+            return Err(reply.refused("no metrics"));
+        }
+        Ok(Metrics(String::from_utf8_lossy(&reply.body).into_owned()))
+    }
+}
+
+fn effect_in(status: u16, body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Problem {
+        effect: String,
+    }
+    if status < 300 { None } else { serde_json::from_slice::<Problem>(body).ok().map(|problem| problem.effect) }
+}
+
+/// Metrics in Prometheus' text form.
+#[derive(Clone, Debug)]
+pub struct Metrics(String);
+
+impl Metrics {
+    /// The sum over all series whose name is accepted by `wanted`; `None` if there is none.
+    #[must_use]
+    pub fn sum(&self, wanted: impl Fn(&str) -> bool) -> Option<f64> {
+        let lines = self.0.lines().filter(|line| !line.starts_with('#'));
+        let values = lines.filter_map(|line| {
+            let name = line.split(['{', ' ']).next()?;
+            let value = line.rsplit_once(' ')?.1.parse::<f64>().ok()?;
+            wanted(name).then_some(value)
+        });
+        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+    }
+
+    /// How often files were synced.
+    #[must_use]
+    pub fn syncs(&self) -> Option<f64> {
+        let is_sync = |name: &str| name.contains("fsync") && (name.ends_with("_count") || name.ends_with("_total"));
+        self.sum(is_sync)
+    }
+
+    /// How many records wait in the WAL to be dispatched.
+    #[must_use]
+    pub fn wal_lag(&self) -> Option<f64> {
+        self.sum(|name| name == "veena_ingress_dispatch_backlog_records")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(status: u16, effect: Option<&str>) -> Outcome {
+        Reply { status, body: Vec::new(), effect: effect.map(str::to_owned), retry_after: None }.outcome()
+    }
+
+    #[test]
+    fn an_answer_tells_whether_it_happened() {
+        assert_eq!(reply(202, None), Outcome::Ok);
+        assert_eq!(reply(500, None), Outcome::Unknown);
+        assert_eq!(reply(500, Some("none")), Outcome::Fail);
+        assert_eq!(reply(503, None), Outcome::Fail);
+        assert_eq!(reply(503, Some("possible")), Outcome::Unknown);
+        assert_eq!(reply(502, None), Outcome::Unknown);
+        assert_eq!(reply(410, None), Outcome::Fail);
+        assert_eq!(effect_in(503, br#"{"error":"x","effect":"none"}"#).as_deref(), Some("none"));
+    }
+
+    #[test]
+    fn every_served_form_of_a_payload_gives_back_the_bytes() {
+        let body = br#"{"messages":[
+            {"topic":"t","partition":1,"offset":2,"payload":{"a": 1.0},"timestamp":1,"receipt_handle":"1:2:3","id":"s-1"},
+            {"topic":"t","partition":1,"offset":3,"payload":"plain \u00e9","timestamp":1,"receipt_handle":"1:3:3"},
+            {"topic":"t","partition":1,"offset":4,"payload":"/w==","payload_encoding":"base64","timestamp":1,"unknown":[]}]}"#;
+        let messages = parse_messages(body, true).expect("the contract's form");
+        let payloads: Vec<&[u8]> = messages.iter().map(|m| m.payload.as_slice()).collect();
+        assert_eq!(payloads, [br#"{"a": 1.0}"#.as_slice(), "plain é".as_bytes(), &[0xff]]);
+        assert_eq!(messages[0].id.as_deref(), Some("s-1"));
+        assert_eq!(messages[2].handle, None);
+    }
+
+    #[test]
+    fn metrics_of_one_kind_are_summed() {
+        let text = "# HELP x\nveena_storage_fsync_seconds_count{file=\"wal\"} 3\nveena_storage_fsync_seconds_count 4\nother_total 9\n\
+                    veena_storage_fsync_seconds_bucket{le=\"1\"} 7\nveena_ingress_dispatch_backlog_records 12\n";
+        let metrics = Metrics(text.to_owned());
+        assert_eq!(metrics.syncs(), Some(7.0));
+        assert_eq!(metrics.wal_lag(), Some(12.0));
+        assert_eq!(metrics.sum(|name| name == "absent"), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! The benchmark: named scenarios, each a row or two; medians over several rounds; what must be reached, and whether it was.
+
+mod flush;
+mod parked;
+mod report;
+mod scenario;
+mod server;
+mod target;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use report::{Report, Row, medians};
+pub use scenario::{SCENARIOS, Scenario};
+pub use target::{Target, targets};
+
+/// How the benchmark is run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Options {
+    /// Veena's binary.
+    pub veena: PathBuf,
+    /// The binary that serves the yardsticks.
+    pub yardstick: PathBuf,
+    /// Where data goes: a directory on the disk that is to be measured.
+    pub dir: PathBuf,
+    /// How many rounds.
+    pub runs: u32,
+    /// How long each scenario is measured.
+    pub time: Duration,
+    /// By how much every sync is made slower.
+    pub slow_flush: Duration,
+    /// Flags for the node beyond the usual ones.
+    pub node_flags: Vec<String>,
+    /// Environment for the node.
+    pub node_env: Vec<(String, String)>,
+}
+
+/// Runs the scenarios, round by round, and tells of each row as it comes.
+///
+/// # Errors
+/// A scenario cannot be run; the error names it.
+pub async fn run(options: &Options, scenarios: &[&Scenario], told: impl Fn(&Row)) -> anyhow::Result<Report> {
+    let mut rows = Vec::new();
+    for round in 1..=options.runs {
+        for scenario in scenarios {
+            let new = scenario.run(options, &rows).await.map_err(|err| err.context(format!("scenario {}", scenario.name)))?;
+            for mut row in new {
+                row.round = round;
+                told(&row);
+                rows.push(row);
+            }
+        }
+    }
+    Ok(Report::new(options.clone(), rows))
+}

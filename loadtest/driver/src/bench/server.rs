@@ -1,0 +1,172 @@
+//! The servers under test, each fresh and on the disk that is measured.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use tempfile::TempDir;
+
+use super::Options;
+use crate::api::{Client, NewTopic};
+use crate::http::RequestBytes;
+use crate::load::{ProduceBatch, as_f64};
+use crate::node::{NodeConfig, NodeProcess, Process, free_addr};
+
+pub(super) const TOPIC: &str = "bench";
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Answers 202.
+    Bare,
+    /// Answers 202 after a sync.
+    Logged,
+    /// Veena.
+    Veena,
+}
+
+enum Running {
+    Yardstick(Process),
+    Veena(Box<NodeProcess>),
+}
+
+/// A running server with its directory.
+pub(super) struct Server {
+    running: Running,
+    pub addr: SocketAddr,
+    pub client: Client,
+    _dir: TempDir,
+}
+
+impl Server {
+    pub(super) async fn start(kind: Kind, options: &Options) -> anyhow::Result<Self> {
+        let dir = tempfile::tempdir_in(&options.dir).context("no directory for data")?;
+        let slow = format!("{}ms", options.slow_flush.as_millis());
+        let (running, addr) = match kind {
+            Kind::Veena => {
+                let mut config = NodeConfig::in_dir(&options.veena, dir.path());
+                if !options.slow_flush.is_zero() {
+                    config.flags.extend(["--slow-flush".to_owned(), slow]);
+                }
+                config.flags.extend(options.node_flags.iter().cloned());
+                config.env.extend(options.node_env.iter().cloned());
+                let node = NodeProcess::start(config).await?;
+                let addr = node.addr();
+                (Running::Veena(Box::new(node)), addr)
+            }
+            Kind::Bare | Kind::Logged => {
+                let addr = free_addr()?;
+                let mut command = Command::new(&options.yardstick);
+                command.stdin(Stdio::null());
+                if kind == Kind::Bare {
+                    command.args(["serve-bare", "--addr", &addr.to_string()]);
+                } else {
+                    command.args(["serve-wal", "--addr", &addr.to_string(), "--slow-flush", &slow, "--file"]).arg(dir.path().join("log"));
+                }
+                (Running::Yardstick(Process::start(&mut command)?), addr)
+            }
+        };
+        let mut server = Self { running, addr, client: Client::new(addr), _dir: dir };
+        server.wait_ready().await?;
+        if kind == Kind::Veena {
+            let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000 };
+            server.client.create_topic(&topic).await?;
+        }
+        Ok(server)
+    }
+
+    async fn wait_ready(&mut self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        while self.client.get("/readyz").await.map_or(true, |reply| reply.status != 200) {
+            ensure!(started.elapsed() < Duration::from_secs(30), "the server is not ready after 30 s");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        match &self.running {
+            Running::Yardstick(process) => process.pid(),
+            Running::Veena(node) => node.pid(),
+        }
+    }
+
+    /// How often files were synced so far, if the server tells.
+    pub(super) async fn syncs(&mut self) -> Option<f64> {
+        self.client.metrics().await.ok()?.syncs()
+    }
+
+    /// How many messages the partitions hold, visible ones only.
+    pub(super) async fn visible(&mut self) -> anyhow::Result<u64> {
+        Ok(self.client.describe(TOPIC).await?.iter().map(|numbers| numbers.high_watermark).sum())
+    }
+
+    /// How many of `sent` messages are not visible yet; waits until all are, and says whether that is exactly as many.
+    pub(super) async fn lag_and_ledger(&mut self, sent: u64, errors: u64) -> anyhow::Result<(f64, String)> {
+        let mut visible = self.visible().await?;
+        let lag = sent.saturating_sub(visible);
+        let started = Instant::now();
+        while visible < sent && started.elapsed() < Duration::from_secs(60) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            visible = self.visible().await?;
+        }
+        // Whatever came twice would come now.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        visible = self.visible().await?;
+        let ledger = match visible {
+            _ if visible < sent => format!("LOST {}", sent - visible),
+            _ if visible > sent + errors => format!("TWICE {}", visible - sent),
+            _ => format!("ok {sent}"),
+        };
+        Ok((as_f64(lag), ledger))
+    }
+
+    /// Fills the topic with `messages` messages and waits until they are visible; gives how many there are.
+    pub(super) async fn preload(&mut self, messages: u64, bytes: usize) -> anyhow::Result<u64> {
+        let request: RequestBytes = ProduceBatch::new(TOPIC, bytes, 0).into_request();
+        let mut tasks = tokio::task::JoinSet::new();
+        let batches = messages.div_ceil(100);
+        for lane in 0..4_u64 {
+            let (request, addr) = (request.clone(), self.addr);
+            tasks.spawn(async move {
+                let mut client = Client::new(addr);
+                let mut accepted = 0;
+                for _ in (lane..batches).step_by(4) {
+                    accepted += accept(&mut client, &request).await?;
+                }
+                anyhow::Ok(accepted)
+            });
+        }
+        let mut sent = 0;
+        while let Some(ended) = tasks.join_next().await {
+            sent += ended??;
+        }
+        let started = Instant::now();
+        while self.visible().await? < sent {
+            ensure!(started.elapsed() < Duration::from_secs(120), "the messages are not visible after two minutes");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(sent)
+    }
+
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        match self.running {
+            Running::Yardstick(mut process) => process.kill().map(drop),
+            Running::Veena(mut node) => node.stop(Duration::from_secs(30)).await,
+        }
+    }
+}
+
+/// Sends a batch of a hundred until it is taken: a server that is behind says so.
+async fn accept(client: &mut Client, request: &RequestBytes) -> anyhow::Result<u64> {
+    for _ in 0..1000 {
+        let reply = client.call(request).await?;
+        match reply.status {
+            202 => return Ok(100),
+            429 | 503 => tokio::time::sleep(Duration::from_millis(20)).await,
+            status => bail!("a batch was answered {status}: {}", String::from_utf8_lossy(&reply.body)),
+        }
+    }
+    bail!("the server takes no batch")
+}

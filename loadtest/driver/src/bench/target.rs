@@ -1,0 +1,98 @@
+//! What must be reached, as relations between rows of one run.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::report::Row;
+
+/// One thing to be reached.
+#[derive(Clone, Debug, Serialize)]
+pub struct Target {
+    /// In words.
+    pub what: String,
+    /// The bound.
+    pub bound: f64,
+    /// What was measured.
+    pub got: f64,
+    /// Was it reached?
+    pub is_reached: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if self.is_reached { "reached" } else { "MISSED " };
+        write!(f, "{word}  {:<62} bound {:>10.2}  got {:>10.2}", self.what, self.bound, self.got)
+    }
+}
+
+struct Medians<'a>(&'a [Row]);
+
+impl Medians<'_> {
+    fn get(&self, row: &str, figure: &str) -> Option<f64> {
+        self.0.iter().find(|r| r.name == row)?.figure(figure)
+    }
+
+    fn rate(&self, row: &str) -> Option<f64> {
+        self.get(row, "rate")
+    }
+}
+
+fn at_least(what: &str, got: Option<f64>, bound: Option<f64>) -> Option<Target> {
+    let (got, bound) = (got?, bound?);
+    Some(Target { what: what.to_owned(), bound, got, is_reached: got >= bound })
+}
+
+fn below(what: &str, got: Option<f64>, bound: Option<f64>) -> Option<Target> {
+    let (got, bound) = (got?, bound?);
+    Some(Target { what: what.to_owned(), bound, got, is_reached: got < bound })
+}
+
+/// The targets that the measured rows can be held against.
+#[must_use]
+pub fn targets(rows: &[Row]) -> Vec<Target> {
+    let m = Medians(rows);
+    let share = |row: &str, factor: f64| m.rate(row).map(|rate| rate * factor);
+    let cycle_requests = m.rate("cycle-64").map(|rate| rate * 3.0);
+    [
+        at_least("logged at 64: 0.45 x bare", m.rate("logged-64"), share("bare-64", 0.45)),
+        at_least("logged at 256: 0.6 x bare", m.rate("logged-256"), share("bare-256", 0.6)),
+        at_least("produce at 64: 0.6 x logged", m.rate("produce-64"), share("logged-64", 0.6)),
+        at_least("produce at 256: 0.6 x logged", m.rate("produce-256"), share("logged-256", 0.6)),
+        at_least("produce at 64, a second", m.rate("produce-64"), Some(10_500.0)),
+        below("produce at 64, p99 in ms", m.get("produce-64", "p99_ms"), Some(5.0)),
+        at_least("consume and ack: 0.8 x produce at 64", m.rate("consume-ack-64"), share("produce-64", 0.8)),
+        at_least("cycle: three requests a message, 0.45 x bare at 64", cycle_requests, share("bare-64", 0.45)),
+        at_least("batches of 100: produce, a second", m.rate("batch-produce-16"), Some(250_000.0)),
+        at_least("batches of 100: cycle, a second", m.rate("batch-cycle-16"), Some(100_000.0)),
+        below(
+            "one connection: p50 in ms, flush p50 beside one other + 0.25",
+            m.get("one-connection", "p50_ms"),
+            m.get("flush-beside-another", "p50_ms").map(|flush| flush + 0.25),
+        ),
+        below(
+            "half the maximum rate: p99 in ms, 3 x flush p99 beside one other + 1",
+            m.get("half-rate-64", "p99_ms"),
+            m.get("flush-beside-another", "p99_ms").map(|flush| 3.0 * flush + 1.0),
+        ),
+        below("parked long polls: KiB each above a bare server", m.get("parked-polls", "kib_each_above_bare"), Some(6.0)),
+        below("parked long polls: percent of one processor", m.get("parked-polls", "cpu_percent"), Some(1.0)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_held_against_rows_of_the_same_run_and_missing_rows_are_left_out() {
+        let rows = [Row::new("bare-64", "").with("rate", 50_000.0), Row::new("logged-64", "").with("rate", 20_000.0)];
+        let targets = targets(&rows);
+        assert_eq!(targets.len(), 1);
+        assert!(!targets[0].is_reached);
+        assert!(targets[0].to_string().starts_with("MISSED"));
+    }
+}

@@ -1,0 +1,126 @@
+//! Clients that behave like clients, with a ledger: everything they ask is written down before it is sent.
+
+mod consumer;
+mod drain;
+mod observer;
+mod producer;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use veena_loadtest_checker::TopicKey;
+
+use crate::api::{Client, NewTopic};
+use crate::chance::Chance;
+use crate::recorder::Recorder;
+
+pub use drain::drain;
+
+/// Who does what, how often.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where.
+    pub addr: SocketAddr,
+    /// The topics; created when the workload starts.
+    pub topics: Vec<NewTopic>,
+    /// How many producers; each has a few keys of its own and one request at a time.
+    pub producers: u32,
+    /// How many consumers.
+    pub consumers: u32,
+    /// Longest pause of a producer between two requests; zero for none.
+    pub pause_max: Duration,
+    /// Of 100 messages, how many a consumer hands back.
+    pub nack_percent: u64,
+    /// Of 100 messages, how many a consumer extends before it acks.
+    pub extend_percent: u64,
+    /// Of 100 messages, how many a consumer forgets.
+    pub forget_percent: u64,
+    /// Of 100 consumes, how many are given up while they wait.
+    pub leave_percent: u64,
+    /// Of 100 produces, how many are batches.
+    pub batch_percent: u64,
+    /// Decides everything above.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// A mixed load on `topics`.
+    #[must_use]
+    pub fn mixed(addr: SocketAddr, topics: Vec<NewTopic>, seed: u64) -> Self {
+        Self {
+            addr,
+            topics,
+            producers: 4,
+            consumers: 4,
+            pause_max: Duration::from_millis(4),
+            nack_percent: 4,
+            extend_percent: 4,
+            forget_percent: 2,
+            leave_percent: 5,
+            batch_percent: 10,
+            seed,
+        }
+    }
+
+    /// The topics as the checker names them.
+    #[must_use]
+    pub fn topic_keys(&self) -> Vec<TopicKey> {
+        self.topics.iter().map(|topic| topic_key(&topic.name)).collect()
+    }
+}
+
+/// A topic of the tenant `default`.
+#[must_use]
+pub fn topic_key(topic: &str) -> TopicKey {
+    TopicKey::new("default", topic)
+}
+
+/// Running clients.
+#[derive(Debug)]
+pub struct Workload {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    recorder: Arc<Recorder>,
+}
+
+impl Workload {
+    /// Creates the topics and starts the clients.
+    ///
+    /// # Errors
+    /// A topic cannot be created.
+    pub async fn start(plan: &Plan, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
+        let mut client = Client::new(plan.addr);
+        for topic in &plan.topics {
+            client.create_topic(topic).await?;
+        }
+        let mut chance = Chance::seeded(plan.seed);
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        for _ in 0..plan.producers {
+            let producer = producer::Producer::new(plan, recorder, chance.fork());
+            tasks.spawn(producer.run(stop.clone()));
+        }
+        for _ in 0..plan.consumers {
+            let consumer = consumer::Consumer::new(plan, recorder, chance.fork());
+            tasks.spawn(consumer.run(stop.clone()));
+        }
+        tasks.spawn(observer::run(plan.clone(), recorder.clone(), stop.clone()));
+        Ok(Self { stop, tasks, recorder: recorder.clone() })
+    }
+
+    /// Lets every client finish what it is at.
+    ///
+    /// # Errors
+    /// A client broke: an answer was not what the contract promises.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended?;
+        }
+        let complaints = self.recorder.complaints();
+        if complaints.is_empty() { Ok(()) } else { anyhow::bail!("answers outside the contract: {}", complaints.join("; ")) }
+    }
+}

@@ -1,0 +1,1 @@
+//! The simulator: the real broker on a simulated disk, clock and entropy.

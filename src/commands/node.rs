@@ -1,0 +1,149 @@
+//! `veena dev` and `veena node`: start a node in this process.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use veena_node::config::LogConfig;
+use veena_node::{Config, Flags, LogFormat, LogLevel, Ready};
+use veena_raftstore::RaftStore;
+
+use crate::output::{self, Failure, Outcome};
+
+/// A node for trying things out: this machine only, text logs.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// The port to listen on.
+    #[arg(long, default_value_t = 7942, value_name = "PORT")]
+    port: u16,
+    /// Where everything is kept (default: ~/.veena/data).
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// What is logged: debug, info, warn or error.
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    log_level: String,
+}
+
+/// A node. Built-in values, then the file, then VEENA_* variables, then these flags.
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// A JSON file with settings.
+    #[arg(long, value_name = "PATH")]
+    config: Option<String>,
+    /// host:port to listen on.
+    #[arg(long, value_name = "HOST:PORT")]
+    addr: Option<String>,
+    /// Replaces the port of the address.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// This node's name; fixed once the data directory exists.
+    #[arg(long, value_name = "NAME")]
+    node_id: Option<String>,
+    /// Where everything is kept.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// What is logged: debug, info, warn or error.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// How logs are written: json or text.
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Let other machines in, although this version has no accounts: anybody who reaches the port can read and delete everything.
+    #[arg(long)]
+    insecure_listen: bool,
+    /// Added to each sync, to measure what a slow volume would do.
+    #[arg(long, hide = true, value_name = "DURATION")]
+    slow_flush: Option<String>,
+}
+
+/// Runs a node for trying things out.
+pub fn dev(args: DevArgs) -> Outcome {
+    let data_dir = match args.data_dir {
+        Some(dir) => dir,
+        None => home()?.join(".veena/data"),
+    };
+    let base = Config { log: LogConfig { level: LogLevel::Info, format: LogFormat::Text }, ..Config::default() };
+    let flags = Flags::default()
+        .with("http.addr", Some(format!("127.0.0.1:{}", args.port)))
+        .with("storage.data_dir", Some(data_dir.display()))
+        .with("log.level", Some(args.log_level));
+    let config = Config::load(base, None, |_| None, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
+    let shown = data_dir.display().to_string();
+    start(&config, false, move |ready| welcome(ready, &shown))
+}
+
+/// Runs a node.
+pub fn run(args: NodeArgs) -> Outcome {
+    let file = match &args.config {
+        Some(path) => Some(read_config(path)?),
+        None => None,
+    };
+    let flags = Flags::default()
+        .with("http.addr", args.addr)
+        .with("http.port", args.port)
+        .with("cluster.node_id", args.node_id)
+        .with("storage.data_dir", args.data_dir)
+        .with("log.level", args.log_level)
+        .with("log.format", args.log_format)
+        .with("storage.slow_flush", args.slow_flush);
+    let env = |name: &str| std::env::var(name).ok();
+    let config = Config::load(Config::default(), file.as_deref(), env, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
+    start(&config, args.insecure_listen, |_| {})
+}
+
+fn home() -> Result<PathBuf, Failure> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    home.map(PathBuf::from).ok_or_else(|| Failure::Usage("HOME is not set: say --data-dir".to_owned()))
+}
+
+fn read_config(path: &str) -> Result<String, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let bytes = runtime.block_on(crate::flags::read_file(path))?;
+    String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("{path} is not UTF-8")))
+}
+
+fn start(config: &Config, allow_open: bool, on_ready: impl FnOnce(&Ready)) -> Outcome {
+    veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("veena").build()?;
+    let outcome = runtime.block_on(async {
+        let stop = async {
+            if veena_node::shutdown::told_to_stop().await.is_err() {
+                // Without signals only SIGKILL is left, which is safe: every start recovers.
+                std::future::pending::<()>().await;
+            }
+        };
+        let serving = veena_node::serve(config, allow_open, RaftStore::open, on_ready, stop);
+        tokio::select! {
+            outcome = serving => outcome.map_err(|error| Failure::Failed(error.into())),
+            () = insisted() => Err(Failure::Failed(anyhow::anyhow!("stopped without waiting; the next start recovers"))),
+        }
+    });
+    // Blocking calls that are still under way are not worth waiting for: everything durable is synced.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Completes when the user presses Ctrl-C a second time.
+async fn insisted() {
+    for _ in 0..2 {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn welcome(ready: &Ready, data_dir: &str) {
+    let url = format!("http://{}", ready.addr);
+    let text = format!(
+        "\nVeena is ready: {url}\n\
+         Data: {data_dir}{}\n\
+         Sign in: not needed. Security is off: this version has no accounts, so only this machine is let in.\n\n\
+         Try:\n  \
+           curl -X POST {url}/v1/topics -H 'Content-Type: application/json' -d '{{\"name\":\"hello\",\"partitions\":1}}'\n  \
+           curl -X POST {url}/v1/topics/hello/produce -H 'X-Veena-Client: me' --data-binary 'first message'\n  \
+           curl '{url}/v1/topics/hello/consume?wait=5s'\n\n\
+         Or: veena topic ls, veena pub hello 'second message', veena sub hello. Ctrl-C stops the node.\n",
+        if ready.is_new { " (new)" } else { "" }
+    );
+    // A closed terminal is no reason to stop.
+    let _printed = output::line(text);
+}

@@ -1,0 +1,70 @@
+//! What the tests share.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use veena_loadtest_driver::api::{Client, Message, NewTopic};
+use veena_loadtest_driver::logs;
+use veena_loadtest_driver::node::{NodeConfig, NodeProcess};
+
+/// The binary under test.
+pub const BIN: &str = env!("CARGO_BIN_EXE_veena");
+
+/// Texts of warnings that a healthy node may log. Every entry needs a reason.
+pub const LOG_ALLOWED: &[&str] = &[];
+
+/// How long a condition may take to come true.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A directory that is gone after the test.
+pub fn scratch() -> TempDir {
+    tempfile::Builder::new().prefix("veena-test-").tempdir().expect("a temporary directory")
+}
+
+/// A node with its data in `dir`.
+pub async fn start(dir: &Path) -> NodeProcess {
+    NodeProcess::start(NodeConfig::in_dir(Path::new(BIN), dir)).await.expect("a node starts")
+}
+
+/// A topic of one partition, in which order is certain.
+pub async fn create_narrow(client: &mut Client, name: &str, visibility_ms: u64) {
+    let topic = NewTopic { name: name.to_owned(), partitions: 1, visibility_ms };
+    client.create_topic(&topic).await.expect("a topic is created");
+}
+
+/// Sends messages, each its own text, and fails if one is not answered 202.
+pub async fn produce_all(client: &mut Client, topic: &str, texts: &[String]) {
+    for text in texts {
+        let reply = client.produce(topic, None, text.as_bytes()).await.expect("an answer");
+        assert_eq!(reply.status, 202, "{}", String::from_utf8_lossy(&reply.body));
+    }
+}
+
+/// Leases messages until `count` have come.
+pub async fn consume_exactly(client: &mut Client, topic: &str, count: usize) -> Vec<Message> {
+    let started = Instant::now();
+    let mut messages = Vec::new();
+    while messages.len() < count {
+        assert!(started.elapsed() < DEADLINE, "{} of {count} messages came", messages.len());
+        let wait = Duration::from_millis(500);
+        messages.extend(client.consume(topic, wait, (count - messages.len()).clamp(2, 100)).await.expect("an answer").expect("messages"));
+    }
+    assert_eq!(messages.len(), count);
+    messages
+}
+
+/// Nothing is there to be leased.
+pub async fn assert_empty(client: &mut Client, topic: &str) {
+    let messages = client.consume(topic, Duration::ZERO, 100).await.expect("an answer").expect("no refusal");
+    assert!(messages.is_empty(), "{messages:?}");
+}
+
+/// The node logged no warning and no error that is not allowed.
+pub fn assert_clean_log(node: &NodeProcess) {
+    let lines = logs::unexpected(&node.config().log, LOG_ALLOWED).expect("a log");
+    assert!(lines.is_empty(), "unexpected in the log ({} texts allowed):\n{}", LOG_ALLOWED.len(), lines.join("\n"));
+}
+
+/// How long a clean stop may take.
+pub const STOP_DEADLINE: Duration = Duration::from_secs(30);
