@@ -1,7 +1,10 @@
 //! Real processes: a node is started, used, hurt and started again.
 #![allow(clippy::disallowed_methods, reason = "real time and real files")]
 
+mod command_line;
+mod contract_table;
 mod crash;
 mod directory;
+mod log_tools;
 mod restart;
 mod support;

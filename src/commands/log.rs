@@ -1,17 +1,16 @@
 //! `veena log`: look at a data directory without a node: verify, inspect, repair.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use serde_json::json;
-use veena_contract::limits;
-use veena_node::OsEntropy;
-use veena_storage::disk::Disk;
+use serde_json::{Value, json};
 use veena_storage::disk::real::RealDisk;
-use veena_storage::journal::{Journal, JournalConfig};
-use veena_storage::partition::{self, Codec, FrameCache, PartitionConfig, PartitionLog};
-use veena_storage::wal::{self, Wal, WalConfig};
+use veena_storage::disk::{DirLock, Disk};
+use veena_storage::offline::{self, FileKind, Finding, Span, Survey};
+use veena_storage::partition::SideKind;
 
 use super::Global;
 use crate::output::{self, Failure, Outcome};
@@ -23,52 +22,81 @@ pub enum LogCommand {
     Verify(Target),
     /// List the files of every log with what they hold. Changes nothing.
     Inspect(Target),
-    /// Open every log as a start would: cut torn tails, set damaged ranges aside. The node must not run.
-    Repair(Target),
+    /// Make derived files again and keep copies of damaged ranges. Says what it would do; with --apply does it. Never drops a record.
+    Repair(RepairArgs),
 }
 
 /// Which files.
 #[derive(Debug, Args)]
 pub struct Target {
-    /// The data directory of the node.
-    data_dir: PathBuf,
+    /// The data directory of a node that does not run, or the directory of one partition in it.
+    dir: PathBuf,
 }
 
-/// One damaged range.
-struct Finding {
-    path: PathBuf,
-    at: u64,
-    end: u64,
-    reason: String,
+/// Which files, and whether to change them.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// The data directory of a node that does not run, or the directory of one partition in it.
+    dir: PathBuf,
+    /// Do it.
+    #[arg(long)]
+    apply: bool,
 }
 
-/// What is known about one file.
-struct FileFacts {
-    path: PathBuf,
-    kind: &'static str,
-    records: u64,
-    bytes: u64,
-    detail: String,
-}
-
-#[derive(Default)]
-struct Survey {
-    files: Vec<FileFacts>,
-    findings: Vec<Finding>,
+/// A directory that no node uses while this lives.
+struct Held {
+    disk: Arc<dyn Disk>,
+    /// What was asked for.
+    dir: PathBuf,
+    /// The node's data directory, or the partition's own when it lies in none.
+    root: PathBuf,
+    _lock: Box<dyn DirLock>,
 }
 
 /// Runs one of them.
 pub fn run(global: &Global, command: LogCommand) -> Outcome {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     match command {
-        LogCommand::Verify(target) => verify(global, &disk, &target.data_dir),
-        LogCommand::Inspect(target) => inspect(global, &disk, &target.data_dir),
-        LogCommand::Repair(target) => repair(global, &disk, &target.data_dir),
+        LogCommand::Verify(target) => verify(global, &hold(&target.dir)?),
+        LogCommand::Inspect(target) => inspect(global, &hold(&target.dir)?),
+        LogCommand::Repair(args) => repair(global, &hold(&args.dir)?, args.apply),
     }
 }
 
-fn verify(global: &Global, disk: &Arc<dyn Disk>, data: &Path) -> Outcome {
-    let survey = survey(disk, data)?;
+/// Takes the lock of the node's data directory.
+fn hold(dir: &Path) -> Result<Held, Failure> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let whole = std::path::absolute(dir)?;
+    if !disk.exists(&whole)? {
+        return Err(Failure::Usage(format!("{} does not exist", dir.display())));
+    }
+    let is_root = |at: &&Path| disk.exists(&at.join("node.cell")).unwrap_or(false);
+    let root = whole.ancestors().find(is_root).unwrap_or(&whole).to_owned();
+    let lock = disk.lock_dir(&root).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => anyhow::anyhow!("{} is in use: stop the node first", root.display()),
+        _ => anyhow::Error::from(error).context(format!("cannot lock {}", root.display())),
+    })?;
+    Ok(Held { disk, dir: whole, root, _lock: lock })
+}
+
+impl Held {
+    fn survey(&self) -> Result<Survey, Failure> {
+        let found = offline::find(self.disk.as_ref(), &self.dir).map_err(|error| match error {
+            offline::OfflineError::NotOurs { .. } => Failure::Usage(error.to_string()),
+            error => Failure::Failed(error.into()),
+        })?;
+        let bar = output::progress(found.bytes, "reading");
+        let survey = offline::survey(&self.disk, &found, &mut |bytes| bar.inc(bytes)).map_err(anyhow::Error::from)?;
+        bar.finish_and_clear();
+        Ok(survey)
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+    }
+}
+
+fn verify(global: &Global, held: &Held) -> Outcome {
+    let survey = held.survey()?;
     let records: u64 = survey.files.iter().map(|file| file.records).sum();
     tell_findings(global, &survey.findings)?;
     if global.json {
@@ -79,15 +107,19 @@ fn verify(global: &Global, disk: &Arc<dyn Disk>, data: &Path) -> Outcome {
     verdict(&survey.findings)
 }
 
-fn inspect(global: &Global, disk: &Arc<dyn Disk>, data: &Path) -> Outcome {
-    let survey = survey(disk, data)?;
+fn inspect(global: &Global, held: &Held) -> Outcome {
+    let survey = held.survey()?;
     let mut rows = vec![["FILE", "KIND", "RECORDS", "BYTES", "HOLDS"].map(str::to_owned).to_vec()];
     for file in &survey.files {
-        let shown = file.path.strip_prefix(data).unwrap_or(&file.path).display().to_string();
+        let (shown, kind) = (held.shown(&file.path), kind_text(file.kind));
         if global.json {
-            output::json(&json!({ "file": shown, "kind": file.kind, "records": file.records, "bytes": file.bytes, "holds": file.detail }))?;
+            let mut line = json!({ "file": shown, "kind": kind, "records": file.records, "bytes": file.bytes, "torn_at": file.torn_at });
+            put_span(&mut line, file.span);
+            output::json(&line)?;
         }
-        rows.push(vec![shown, file.kind.to_owned(), file.records.to_string(), file.bytes.to_string(), file.detail.clone()]);
+        let torn = file.torn_at.map(|at| format!(", torn tail at {at}")).unwrap_or_default();
+        let holds = format!("{}{torn}", span_text(file.span));
+        rows.push(vec![shown, kind.to_owned(), file.records.to_string(), file.bytes.to_string(), holds]);
     }
     if !global.json {
         output::table(&rows)?;
@@ -96,13 +128,41 @@ fn inspect(global: &Global, disk: &Arc<dyn Disk>, data: &Path) -> Outcome {
     verdict(&survey.findings)
 }
 
+fn kind_text(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Wal => "wal",
+        FileKind::Settle => "settle",
+        FileKind::Partition => "partition",
+    }
+}
+
+fn span_text(span: Span) -> String {
+    match span {
+        Span::None => String::new(),
+        Span::Offsets(first, end) => format!("offsets {first}..{end}"),
+        Span::Sequences(first, end) => format!("sequences {first}..{end}"),
+    }
+}
+
+fn put_span(line: &mut Value, span: Span) {
+    let (unit, first, end) = match span {
+        Span::None => return,
+        Span::Offsets(first, end) => ("offsets", first.0, end.0),
+        Span::Sequences(first, end) => ("sequences", first.0, end.0),
+    };
+    line[unit] = json!({ "first": first, "end": end });
+}
+
 fn tell_findings(global: &Global, findings: &[Finding]) -> Outcome {
     for finding in findings {
         let path = finding.path.display();
         if global.json {
-            output::json(&json!({ "damaged": path.to_string(), "at": finding.at, "end": finding.end, "reason": finding.reason }))?;
+            let mut line = json!({ "damaged": path.to_string(), "at": finding.at, "end": finding.end, "reason": finding.reason });
+            put_span(&mut line, finding.span);
+            output::json(&line)?;
         } else {
-            output::line(format!("damaged: {path} at {} to {}: {}", finding.at, finding.end, finding.reason))?;
+            let span = Some(span_text(finding.span)).filter(|text| !text.is_empty()).map(|text| format!(" ({text})")).unwrap_or_default();
+            output::line(format!("damaged: {path} at {} to {}: {}{span}", finding.at, finding.end, finding.reason))?;
         }
     }
     Ok(())
@@ -112,107 +172,63 @@ fn verdict(findings: &[Finding]) -> Outcome {
     if findings.is_empty() { Ok(()) } else { Err(Failure::Failed(anyhow::anyhow!("{} range(s) are damaged", findings.len()))) }
 }
 
-fn survey(disk: &Arc<dyn Disk>, data: &Path) -> Result<Survey, Failure> {
-    let mut survey = Survey::default();
-    let ingress = data.join("ingress");
-    if !disk.exists(&ingress)? && !disk.exists(&data.join("topics"))? {
-        return Err(Failure::Usage(format!("{} is not the data directory of a node", data.display())));
-    }
-    if disk.exists(&ingress)? {
-        for report in wal::inspect(disk, &ingress).map_err(anyhow::Error::from)? {
-            let findings = report.damage.iter().map(|(at, end)| Finding {
-                path: report.path.clone(),
-                at: *at,
-                end: *end,
-                reason: "no intact record where one must be".to_owned(),
-            });
-            survey.findings.extend(findings);
-            let spans = report.streams.iter().map(|stream| format!("{}..{}", stream.first, stream.end)).collect::<Vec<_>>();
-            let detail = if spans.is_empty() { "nothing".to_owned() } else { format!("sequences {}", spans.join(", ")) };
-            let facts = FileFacts { path: report.path, kind: "wal", records: report.records, bytes: report.good_end, detail };
-            survey.files.push(facts);
+fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
+    let survey = held.survey()?;
+    let quarantine = held.root.join("quarantine");
+    let now_ms = now_ms();
+    let mut steps = 0_usize;
+    let mut tell = |action: &str, path: &Path, detail: String| {
+        steps += 1;
+        if global.json {
+            return output::json(&json!({ "action": action, "file": path.display().to_string(), "detail": detail, "applied": apply }));
         }
+        output::line(format!("{}{action} {}: {detail}", if apply { "" } else { "would " }, path.display()))
+    };
+    for finding in &survey.findings {
+        let kept = if apply {
+            let disk = held.disk.as_ref();
+            match offline::keep_copy(disk, &quarantine, finding, now_ms).map_err(anyhow::Error::from)? {
+                Some(path) => format!("in {}", path.display()),
+                None => continue,
+            }
+        } else {
+            format!("in {}", quarantine.display())
+        };
+        tell("keep a copy of", &finding.path, format!("bytes {} to {}, {kept}", finding.at, finding.end))?;
     }
-    for dir in partition_dirs(disk, data)? {
-        let report = partition::inspect(disk.as_ref(), &dir)?;
-        let findings = report.damage.into_iter().map(|damage| Finding {
-            path: damage.path,
-            at: damage.at,
-            end: damage.end,
-            reason: format!("{} (offsets {} to {})", damage.reason, damage.first, damage.next),
-        });
-        survey.findings.extend(findings);
-        for segment in report.segments {
-            let torn = segment.torn_at.map(|at| format!(", torn tail at {at}")).unwrap_or_default();
-            let detail = format!("offsets {}..{}{torn}", segment.base, segment.end);
-            let facts = FileFacts { path: segment.path, kind: "partition", records: segment.records, bytes: segment.bytes, detail };
-            survey.files.push(facts);
+    for derived in &survey.derived {
+        let what = match derived.part.kind {
+            SideKind::Header => "the segment header, from its name and its neighbours",
+            SideKind::Index => "the index, from the segment",
+            SideKind::Streams => "the stream table, from the segments before it",
+        };
+        if !derived.part.is_derivable {
+            tell("leave", &derived.part.path, "there is nothing to make it from".to_owned())?;
+            continue;
         }
+        if apply {
+            offline::rebuild(held.disk.as_ref(), derived).map_err(anyhow::Error::from)?;
+        }
+        tell("make again", &derived.part.path, what.to_owned())?;
     }
-    Ok(survey)
+    finish_repair(global, held, apply, steps)
 }
 
-/// `topics/<tenant>/<topic id>/p<index>`, in name order.
-fn partition_dirs(disk: &Arc<dyn Disk>, data: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let mut level = vec![data.join("topics")];
-    level.retain(|dir| disk.exists(dir).unwrap_or(false));
-    for _ in 0..3 {
-        let mut next = Vec::new();
-        for dir in level {
-            next.extend(disk.list(&dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| dir.join(entry.name)));
-        }
-        level = next;
+fn finish_repair(global: &Global, held: &Held, apply: bool, steps: usize) -> Outcome {
+    if !apply {
+        let text = if steps == 0 { "nothing to do".to_owned() } else { format!("{steps} step(s); --apply does them") };
+        return if global.json { output::json(&json!({ "steps": steps, "applied": false })) } else { output::line(text) };
     }
-    Ok(level)
+    let left = held.survey()?.findings;
+    if global.json {
+        output::json(&json!({ "steps": steps, "applied": true, "damaged": left.len() }))?;
+    } else {
+        output::line(format!("{steps} step(s) done; {} range(s) stay damaged and are stepped over by the node", left.len()))?;
+    }
+    tell_findings(global, &left)
 }
 
-fn repair(global: &Global, disk: &Arc<dyn Disk>, data: &Path) -> Outcome {
-    if !disk.exists(&data.join("node.cell"))? {
-        return Err(Failure::Usage(format!("{} is not the data directory of a node", data.display())));
-    }
-    let _lock = disk.lock_dir(data).map_err(|_| anyhow::anyhow!("{} is in use: stop the node first", data.display()))?;
-    let mut findings = Vec::new();
-
-    let opened = Wal::open(Arc::clone(disk), &data.join("ingress"), WalConfig::default(), &OsEntropy);
-    let (wal, opened) = opened.map_err(anyhow::Error::from)?;
-    wal.close();
-    findings.extend(opened.damage.into_iter().map(|damage| Finding {
-        path: damage.path,
-        at: damage.offset,
-        end: damage.offset + damage.bytes,
-        reason: format!("{:?} (sequences {} to {})", damage.kind, damage.first, damage.end),
-    }));
-
-    let settle = Journal::open(Arc::clone(disk), &data.join("settle"), JournalConfig::default()).map_err(anyhow::Error::from)?;
-    let report = settle.0.report().clone();
-    let file = report.file.unwrap_or_else(|| data.join("settle"));
-    findings.extend(report.damaged.into_iter().map(|range| Finding {
-        path: file.clone(),
-        at: range.start,
-        end: range.end,
-        reason: "settle state that was synced cannot be read: some messages may be handed out again".to_owned(),
-    }));
-    drop(settle);
-
-    let config =
-        PartitionConfig { segment_bytes_max: limits::SEGMENT_BYTES_MAX, segment_age_ms_max: limits::RETENTION_MS_MIN, codec: Codec::None };
-    let cache = Arc::new(FrameCache::new(limits::READ_CACHE_BYTES_MAX));
-    let dirs = partition_dirs(disk, data)?;
-    let bar = output::progress(u64::try_from(dirs.len()).unwrap_or(u64::MAX), "partitions");
-    for dir in &dirs {
-        let opened = PartitionLog::open(Arc::clone(disk), dir, config, Arc::clone(&cache), &OsEntropy);
-        let (log, opened) = opened.map_err(anyhow::Error::from)?;
-        drop(log);
-        findings.extend(opened.damage.into_iter().map(|damage| Finding {
-            path: damage.path,
-            at: damage.at,
-            end: damage.end,
-            reason: format!("{} (offsets {} to {})", damage.reason, damage.first, damage.next),
-        }));
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    tell_findings(global, &findings)?;
-    let text = format!("opened the WAL, the settle journal and {} partition log(s); {} damaged range(s)", dirs.len(), findings.len());
-    if global.json { output::json(&json!({ "partitions": dirs.len(), "damaged": findings.len() })) } else { output::line(text) }
+#[expect(clippy::disallowed_methods, reason = "a tool that nobody simulates")]
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

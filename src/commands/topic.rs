@@ -298,7 +298,7 @@ fn show(detail: &TopicDetail) -> Outcome {
             stats.oldest_offset.to_string(),
             stats.high_watermark.to_string(),
             known(stats.frontier),
-            known(stats.in_flight),
+            known(stats.leased),
             stats.size_bytes.to_string(),
             stats.segments.to_string(),
         ]);

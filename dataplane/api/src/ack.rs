@@ -39,12 +39,8 @@ fn malformed_handle(error: veena_broker::message::MalformedHandle) -> Problem {
 
 fn settle(call: &Call<'_>, topic: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
     let result = call.state.parts.broker.settle(&call.state.tenant, topic, handle, how);
-    let metrics = &call.state.metrics;
-    match (&result, how) {
-        (Err(_), _) => metrics.settles_refused.add(1),
-        (Ok(()), Settle::Ack) => metrics.acks.add(1),
-        (Ok(()), Settle::Extend) => metrics.extends.add(1),
-        (Ok(()), Settle::Nack) => metrics.nacks.add(1),
+    if result.is_err() {
+        call.state.metrics.settles_refused.add(1);
     }
     result
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::{CONNECTION, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
 use veena_broker::message::ConsumeRequest;
@@ -58,18 +58,14 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
     };
     let mut waiting = Waiting { call, began: Instant::now(), outcome: WaitOutcome::Cancelled };
     let consume = state.parts.broker.consume(request);
-    // A node that stops answers parked consumers at once: empty, and with the connection closed behind it.
+    // A node that stops answers parked consumers at once: empty.
     let leased = if asked.wait.is_zero() {
         consume.await?
     } else {
         tokio::select! {
             biased;
             leased = consume => leased?,
-            () = state.stopping.cancelled() => {
-                let mut answer = answer::empty(StatusCode::NO_CONTENT);
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                return Ok(answer);
-            }
+            () = state.stopping.cancelled() => return Ok(answer::empty(StatusCode::NO_CONTENT)),
         }
     };
     if leased.messages().is_empty() {
@@ -90,9 +86,7 @@ fn write(call: &Call<'_>, topic: &TopicName, mut leased: Deliveries, is_batch: b
         leased.truncate(1);
     }
     out.push(b'\n');
-    let metrics = &call.state.metrics;
-    metrics.messages_delivered.add(leased.messages().len() as u64);
-    metrics.bytes_delivered.add(leased.messages().iter().map(|message| message.payload.len() as u64).sum());
+    call.state.metrics.bytes_delivered.add(leased.messages().iter().map(|message| message.payload.len() as u64).sum());
     answer::json_bytes(StatusCode::OK, AnswerBody::with_leases(out, leased, call.conn.cloned()))
 }
 

@@ -123,13 +123,8 @@ pub struct Metrics {
     pub(crate) connections_expired: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) panics: Counter,
-    pub(crate) messages_accepted: Counter,
     pub(crate) bytes_accepted: Counter,
-    pub(crate) messages_delivered: Counter,
     pub(crate) bytes_delivered: Counter,
-    pub(crate) acks: Counter,
-    pub(crate) extends: Counter,
-    pub(crate) nacks: Counter,
     pub(crate) settles_refused: Counter,
     pub(crate) produce_refused: Counter,
     pub(crate) budget_refused: Counter,
@@ -151,13 +146,8 @@ impl Default for Metrics {
             connections_expired: Counter::default(),
             accept_errors: Counter::default(),
             panics: Counter::default(),
-            messages_accepted: Counter::default(),
             bytes_accepted: Counter::default(),
-            messages_delivered: Counter::default(),
             bytes_delivered: Counter::default(),
-            acks: Counter::default(),
-            extends: Counter::default(),
-            nacks: Counter::default(),
             settles_refused: Counter::default(),
             produce_refused: Counter::default(),
             budget_refused: Counter::default(),
@@ -221,15 +211,10 @@ impl Metrics {
             ("http_accept_errors_total", &self.accept_errors),
             ("http_panics_total", &self.panics),
             ("http_batch_body_budget_rejections_total", &self.budget_refused),
-            ("http_messages_accepted_total", &self.messages_accepted),
-            ("http_message_bytes_accepted_total", &self.bytes_accepted),
-            ("http_messages_delivered_total", &self.messages_delivered),
-            ("http_message_bytes_delivered_total", &self.bytes_delivered),
-            ("http_produce_rejections_total", &self.produce_refused),
-            ("http_acks_total", &self.acks),
-            ("http_extends_total", &self.extends),
-            ("http_nacks_total", &self.nacks),
-            ("http_settle_rejections_total", &self.settles_refused),
+            ("bytes_produced_total", &self.bytes_accepted),
+            ("bytes_consumed_total", &self.bytes_delivered),
+            ("produce_rejections_total", &self.produce_refused),
+            ("ack_rejected_total", &self.settles_refused),
             ("schema_rejections_total", &self.schema_refused),
         ] {
             single(out, name, "counter", counter.get());
@@ -264,9 +249,47 @@ pub fn render(state: &ApiState) -> String {
     single(&mut out, "metastore_applied_index", "gauge", view.applied.get());
     let ready = state.parts.broker.not_ready_reason().is_none() && state.parts.leader.not_ready_reason().is_none();
     single(&mut out, "ready", "gauge", u64::from(ready));
+    render_engine(&mut out, state);
     state.metrics.render_http(&mut out);
     state.metrics.render_messages(&mut out);
     out
+}
+
+fn render_engine(out: &mut String, state: &ApiState) {
+    let broker = &state.parts.broker;
+    for (name, value) in broker.metrics().all() {
+        single(out, &contract_name(name), "counter", value);
+    }
+    let wal = broker.wal_status();
+    for (name, value) in [
+        ("ingress_wal_failed", u64::from(wal.latched.is_some())),
+        ("ingress_wal_segments", wal.segments as u64),
+        ("ingress_wal_live_bytes", wal.live_bytes),
+        ("ingress_wal_staged_bytes", wal.staged_bytes as u64),
+        ("ingress_dispatch_backlog_records", broker.undispatched() as u64),
+        ("open_partition_logs", broker.open_logs() as u64),
+    ] {
+        single(out, name, "gauge", value);
+    }
+    single(out, "ingress_wal_syncs_total", "counter", wal.syncs);
+    single(out, "ingress_wal_records_total", "counter", wal.records);
+}
+
+/// Where the contract has a name for what an engine's counter counts, that one is used.
+fn contract_name(engine: &str) -> String {
+    let name = match engine {
+        "messages_accepted" => "messages_produced_total",
+        "messages_delivered" => "messages_consumed_total",
+        "leases_extended" => "ack_extended_total",
+        "leases_returned" => "nack_total",
+        "messages_corrupt_skipped" => "consumer_corrupt_skipped_total",
+        "messages_retention_dropped" => "consumer_dropped_messages",
+        "fanout_records_committed" => "fanout_committed_total",
+        "fanout_records_dropped" => "fanout_child_dropped_messages",
+        "idle_logs_closed" => "idle_logs_evicted_total",
+        other => return format!("{other}_total"),
+    };
+    name.to_owned()
 }
 
 #[cfg(test)]

@@ -52,7 +52,6 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
         }
         WaitFor::Commit => answer::json(StatusCode::OK, &committed(call, &topic, message).await?.into_body()),
     };
-    call.state.metrics.messages_accepted.add(1);
     call.state.metrics.bytes_accepted.add(bytes);
     Ok(answer)
 }

@@ -22,6 +22,8 @@ use crate::state::ApiState;
 
 /// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
 const HEAD_SLACK_BYTES: usize = 16 * 1024;
+/// How long a connection that was opened during a stop may take to send its request.
+const LATE_HEAD: Duration = Duration::from_millis(500);
 const ACCEPT_BACKOFF_MIN: Duration = Duration::from_millis(5);
 const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -134,9 +136,13 @@ async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphore
     http.half_close(false).header_read_timeout(None).max_buf_size(state.config.max_header_bytes.max(8 * 1024) + HEAD_SLACK_BYTES);
     let mut serving = std::pin::pin!(http.serve_connection(io, service));
 
-    let limits = PhaseLimits { head: state.config.read_timeout, idle: state.config.idle_timeout, answer: state.config.write_timeout };
+    let mut limits = PhaseLimits { head: state.config.read_timeout, idle: state.config.idle_timeout, answer: state.config.write_timeout };
+    // One that comes while the node stops is still told so, if it asks at once.
+    let mut is_ending = state.stopping.is_cancelled();
+    if is_ending {
+        limits.head = limits.head.min(LATE_HEAD);
+    }
     let mut look_again = std::pin::pin!(sleep_until(Instant::now() + limits.step()));
-    let mut is_ending = false;
     loop {
         tokio::select! {
             biased;
@@ -154,11 +160,14 @@ async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphore
                 }
             },
             () = state.stopping.cancelled(), if !is_ending => {
-                if conn.is_untouched() {
-                    return;
-                }
                 is_ending = true;
-                serving.as_mut().graceful_shutdown();
+                if conn.is_untouched() {
+                    // hyper would close it at once, although its request may be in the socket already.
+                    limits.head = limits.head.min(LATE_HEAD);
+                    look_again.as_mut().reset(Instant::now() + LATE_HEAD);
+                } else {
+                    serving.as_mut().graceful_shutdown();
+                }
             }
         }
     }

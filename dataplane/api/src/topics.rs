@@ -21,6 +21,9 @@ use crate::query;
 use crate::schema;
 use crate::state::ApiState;
 
+/// A lease that outlives a year is a mistake, and its deadline has to stay a point in time.
+const VISIBILITY_TIMEOUT_MS_MAX: u64 = 31_536_000_000;
+
 /// `POST /v1/topics`.
 pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await?;
@@ -94,7 +97,10 @@ fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic<'_>) -> Re
         partitions: partitions(state, asked.partitions)?,
         retention_ms: retention_ms(asked.retention_ms)?.unwrap_or(defaults.retention_ms),
         retention_bytes: retention_bytes(asked.retention_bytes)?.unwrap_or(0),
-        visibility_timeout_ms: or_default(positive("visibility_timeout_ms", asked.visibility_timeout_ms)?, defaults.visibility_timeout_ms),
+        visibility_timeout_ms: or_default(
+            at_most("visibility_timeout_ms", VISIBILITY_TIMEOUT_MS_MAX, asked.visibility_timeout_ms)?,
+            defaults.visibility_timeout_ms,
+        ),
         max_in_flight_per_partition: or_default(
             positive("max_in_flight_per_partition", asked.max_in_flight_per_partition)?,
             defaults.max_in_flight_per_partition,

@@ -159,6 +159,24 @@ async fn a_stop_answers_parked_consumers_turns_probes_red_and_ends() {
 }
 
 #[tokio::test]
+async fn while_a_stopping_node_finishes_its_work_it_says_that_it_stops() {
+    let mut node = Node::start().await;
+    node.topic(r#"{"name":"t"}"#).await;
+    let mut slow = node.connect().await;
+    slow.raw("POST /v1/topics/t/produce HTTP/1.1\r\nHost: t\r\nX-Narad-Client: t\r\nContent-Length: 2\r\n\r\na").await;
+    until("the produce is under way", || async { in_flight(&node).await > 1 }).await;
+    node.shutdown.cancel();
+    until("the probe is red", || async { node.get("/healthz").await.status == 503 }).await;
+    let health = node.get("/healthz").await;
+    assert_eq!((health.text().as_str(), health.header("connection")), ("{\"status\":\"shutting down\"}\n", Some("close")));
+    assert_eq!(node.get("/readyz").await.refusal(503, "not_ready"), "shutting down");
+    slow.raw("b").await;
+    let answer = slow.answer(false).await;
+    assert_eq!((answer.status, answer.header("connection")), (202, Some("close")));
+    node.stopped().await;
+}
+
+#[tokio::test]
 async fn requests_sent_at_once_on_one_connection_are_answered_in_order() {
     let node = Node::start().await;
     node.topic(r#"{"name":"t","partitions":1}"#).await;

@@ -70,6 +70,7 @@ async fn a_bad_create_is_refused_with_a_reason() {
         (r#"{"name":"a","retention_ms":-1}"#, 400, "invalid_argument", "invalid argument: retention_ms"),
         (r#"{"name":"a","retention_bytes":1}"#, 400, "invalid_argument", "invalid argument: retention_bytes"),
         (r#"{"name":"a","dedup_window_ms":3600001}"#, 400, "invalid_argument", "invalid argument: dedup_window_ms"),
+        (r#"{"name":"a","visibility_timeout_ms":31536000001}"#, 400, "invalid_argument", "invalid argument: visibility_timeout_ms"),
         (r#"{"name":"a","fanout_delay_ms":5}"#, 400, "invalid_argument", "invalid argument: fanout_delay_ms needs a parent"),
         (r#"{"name":"a","parent":"none"}"#, 404, "topic_not_found", "topic not found"),
         (r#"{"name":"Taken"}"#, 409, "already_exists", "topic already exists"),

@@ -21,7 +21,7 @@ use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::{accept, backlog, dispatch};
 use crate::settle::SettleStore;
 use crate::tasks::OnExit;
-use crate::{layout, settle, sweep};
+use crate::{layout, scrub, settle, sweep};
 
 /// How long after progress a checkpoint is written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(200);
@@ -69,6 +69,7 @@ impl Broker {
         tasks.spawn("settle", OnExit::Shutdown, settle::run(Arc::clone(&core)));
         tasks.spawn("sweep", OnExit::Shutdown, sweep::run(Arc::clone(&core)));
         tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));
+        tasks.spawn("scrub", OnExit::Shutdown, scrub::run(Arc::clone(&core)));
         tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
         if from < end {
             tasks.spawn("backlog", OnExit::Shutdown, backlog::run(Arc::clone(&core), from, end));
@@ -223,6 +224,7 @@ impl Broker {
     async fn partition_stats(&self, partition: &Arc<Partition>) -> Option<PartitionStats> {
         let serving = partition.open(&self.core).await.ok()?;
         let log = serving.reader.stats();
+        let scrubbed = partition.scrubbed();
         let leases = serving.leases.lock();
         Some(PartitionStats {
             partition: partition.id.index,
@@ -235,6 +237,8 @@ impl Broker {
             acked_ahead: leases.acked_ahead(),
             bytes: log.bytes,
             oldest_segment_ms: log.oldest_segment_ms,
+            verified_up_to: scrubbed.map(|scrubbed| scrubbed.up_to),
+            verified_at_ms: scrubbed.map(|scrubbed| scrubbed.at_ms),
         })
     }
 

@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod partition;
 pub mod ports;
 pub mod produce;
+pub mod scrub;
 pub mod settle;
 pub mod streams;
 pub mod sweep;

@@ -172,6 +172,10 @@ pub struct PartitionStats {
     pub bytes: u64,
     /// Commit time of the oldest segment's first record, in ms.
     pub oldest_segment_ms: Option<u64>,
+    /// Everything below was read again and checked by this process; absent until a pass has gone through.
+    pub verified_up_to: Option<Offset>,
+    /// When that was, in ms.
+    pub verified_at_ms: Option<u64>,
 }
 
 /// How far one child is behind its parent.

@@ -17,6 +17,7 @@ use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
 use crate::core::Core;
 use crate::produce::commit::Inbox;
 use crate::produce::dispatch::DestinationQueue;
+use crate::scrub::Scrubbed;
 use crate::settle::SettleStore;
 use crate::streams::StreamTable;
 
@@ -86,6 +87,7 @@ pub struct Partition {
     asleep: Mutex<Option<Asleep>>,
     is_settle_queued: AtomicBool,
     last_used: AtomicU64,
+    scrubbed: Mutex<Option<Scrubbed>>,
 }
 
 /// The log cannot be opened now.
@@ -110,6 +112,7 @@ impl Partition {
             asleep: Mutex::new(None),
             is_settle_queued: AtomicBool::new(false),
             last_used: AtomicU64::new(0),
+            scrubbed: Mutex::new(None),
         }
     }
 
@@ -121,6 +124,16 @@ impl Partition {
     /// Is the log known to hold nothing to deliver while it is closed?
     pub fn is_asleep_and_empty(&self) -> bool {
         self.asleep.lock().is_some_and(|asleep| !asleep.has_backlog)
+    }
+
+    /// What the last pass of the scrubber found intact.
+    pub fn scrubbed(&self) -> Option<Scrubbed> {
+        *self.scrubbed.lock()
+    }
+
+    /// Notes that a pass of the scrubber has gone through.
+    pub fn set_scrubbed(&self, scrubbed: Scrubbed) {
+        *self.scrubbed.lock() = Some(scrubbed);
     }
 
     /// Notes a use, for the idle sweep.

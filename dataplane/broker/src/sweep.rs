@@ -1,6 +1,7 @@
 //! Housekeeping: expired leases, idle logs, retention, free room, topics that are gone. Each sweep takes no input, is idempotent, and does
 //! nothing when there is nothing to do.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 use veena_contract::{Confirmed, LogIndex, Offset, TenantId, TopicGone, TopicId, limits};
+use veena_storage::disk::Disk;
 
 use crate::consume::reserve;
 use crate::core::Core;
@@ -267,20 +269,49 @@ fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> std::io::Result<
 
 async fn clean_quarantine(core: &Arc<Core>) {
     let worker = Arc::clone(core);
-    core.ports
-        .write_io
-        .run(move || {
-            let disk = &worker.ports.disk;
-            let dir = layout::quarantine_dir(&worker.config.data_dir);
-            let now = worker.ports.clock.now_ms();
-            let expired = |name: &str| {
-                name.split('-').next().and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms + QUARANTINE_GRACE_MS < now)
-            };
-            for entry in disk.list(&dir).unwrap_or_default().into_iter().filter(|entry| entry.is_dir && expired(&entry.name)) {
-                if let Err(failed) = disk.remove_dir_all(&dir.join(&entry.name)) {
-                    error!(entry = entry.name, error = %failed, "a quarantined directory could not be removed");
-                }
+    core.ports.write_io.run(move || clean_quarantine_blocking(&worker)).await;
+}
+
+/// What has waited long enough goes, and the oldest when there is too much.
+fn clean_quarantine_blocking(core: &Core) {
+    let disk = core.ports.disk.as_ref();
+    let dir = layout::quarantine_dir(&core.config.data_dir);
+    let now = core.ports.clock.now_ms();
+    let since = |name: &str| name.split('-').next().and_then(|ms| ms.parse::<u64>().ok());
+    let entries = disk.list(&dir).unwrap_or_default().into_iter().filter(|entry| entry.is_dir);
+    let mut dated: Vec<(u64, PathBuf)> = entries.filter_map(|entry| Some((since(&entry.name)?, dir.join(&entry.name)))).collect();
+    dated.sort();
+    let sized: Vec<(u64, PathBuf, u64)> = dated.into_iter().map(|(ms, path)| {
+        let bytes = bytes_below(disk, &path);
+        (ms, path, bytes)
+    }).collect();
+    let mut total: u64 = sized.iter().map(|(_, _, bytes)| bytes).sum();
+    for (ms, path, bytes) in sized {
+        let is_over = total > core.config.quarantine_bytes_max;
+        if ms + QUARANTINE_GRACE_MS >= now && !is_over {
+            continue;
+        }
+        match disk.remove_dir_all(&path) {
+            Ok(()) => {
+                total -= bytes;
+                info!(entry = %path.display(), bytes, is_over, "a quarantined directory was removed");
             }
-        })
-        .await;
+            Err(failed) => error!(entry = %path.display(), error = %failed, "a quarantined directory could not be removed"),
+        }
+    }
+}
+
+/// The bytes of all files below a directory; what cannot be listed counts nothing.
+fn bytes_below(disk: &dyn Disk, dir: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in disk.list(&dir).unwrap_or_default() {
+            bytes += entry.len;
+            if entry.is_dir {
+                left.push(dir.join(entry.name));
+            }
+        }
+    }
+    bytes
 }

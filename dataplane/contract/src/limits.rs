@@ -92,8 +92,12 @@ pub const COMMIT_RECORDS_MAX: usize = 16_384;
 pub const PARTITION_SYNCS_MAX: usize = 16;
 /// How many bytes of decoded frames a node keeps for readers.
 pub const READ_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How many segments and bytes wait in quarantine before the oldest go.
+/// How many bytes wait in quarantine before the oldest go.
 pub const QUARANTINE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// How many bytes of sealed segments a node reads again per second to find damage before a consumer does.
+pub const SCRUB_BYTES_PER_SECOND: u64 = 8 * 1024 * 1024;
+/// A segment is read again for damage at most this often: once a day.
+pub const SCRUB_PASS_MS: u64 = 86_400_000;
 
 /// How often settle state is appended to the settle journal.
 pub const SETTLE_APPEND_MS: u64 = 100;

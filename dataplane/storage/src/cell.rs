@@ -123,7 +123,11 @@ fn encode(kind: CellKind, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8], kind: CellKind) -> Result<&[u8], String> {
+/// The value in a cell's bytes.
+///
+/// # Errors
+/// What is wrong with them; never panics.
+pub fn decode(bytes: &[u8], kind: CellKind) -> Result<&[u8], String> {
     let Some((head, value)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Err(format!("{} bytes are less than a header", bytes.len()));
     };

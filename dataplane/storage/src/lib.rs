@@ -7,6 +7,7 @@ pub mod disk;
 pub mod envelope;
 pub mod io;
 pub mod journal;
+pub mod offline;
 pub mod partition;
 pub mod sabotage;
 pub mod wal;

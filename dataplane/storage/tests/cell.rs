@@ -1,9 +1,9 @@
 use std::path::Path;
 
+use veena_contract::Entropy;
 use veena_storage::cell::{self, CellKind, CellRead};
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
-use veena_contract::Entropy;
 
 use crate::support::Seeded;
 

@@ -2,6 +2,7 @@
 
 mod envelope;
 mod journal;
+mod offline;
 mod partition;
 mod cell;
 mod disk;

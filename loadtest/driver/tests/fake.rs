@@ -33,8 +33,8 @@ pub enum Lie {
     LeasesTwice,
     /// Forgets an ack.
     ForgetsAck,
-    /// Puts a message before the one that came earlier.
-    Reorders,
+    /// Puts a message into another partition than its key's.
+    Scatters,
     /// Leaves an offset out.
     Skips,
 }
@@ -79,15 +79,15 @@ impl Broker {
             return true;
         }
         let is_double = self.lies(Lie::Doubles);
-        let is_reordered = self.lies(Lie::Reorders);
+        let is_scattered = self.lies(Lie::Scatters);
         if is_double {
             self.append(topic, key, payload.clone(), false);
         }
-        self.append(topic, key, payload, is_reordered);
+        self.append(topic, key, payload, is_scattered);
         true
     }
 
-    fn append(&mut self, topic: &str, key: Option<&str>, mut payload: Vec<u8>, is_reordered: bool) {
+    fn append(&mut self, topic: &str, key: Option<&str>, mut payload: Vec<u8>, is_scattered: bool) {
         if self.lies(Lie::Garbles) {
             if let Some(last) = payload.last_mut() {
                 *last ^= 1;
@@ -98,19 +98,11 @@ impl Broker {
         let Some(topic) = self.topics.get_mut(topic) else { return };
         let count = u64::try_from(topic.partitions.len()).expect("small");
         let hash = key.map_or(id, |key| key.bytes().map(u64::from).sum());
-        let at = usize::try_from(hash % count).expect("small");
+        let at = usize::try_from((hash + u64::from(is_scattered)) % count).expect("small");
         let offset = &mut topic.next_offset[at];
         *offset += u64::from(is_skipped);
         topic.partitions[at].push(Stored { offset: *offset, id, payload, ..Stored::default() });
         *offset += 1;
-        let log = &mut topic.partitions[at];
-        if let [.., first, second] = log.as_mut_slice()
-            && is_reordered
-            && first.lease.is_none()
-        {
-            std::mem::swap(&mut first.payload, &mut second.payload);
-            std::mem::swap(&mut first.id, &mut second.id);
-        }
     }
 
     fn lease(&mut self, name: &str, max: usize) -> Vec<String> {

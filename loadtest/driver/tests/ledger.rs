@@ -71,8 +71,8 @@ async fn a_broker_that_forgets_acks_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_changes_the_order_is_found() {
-    assert_found(Lie::Reorders, |v| v.order).await;
+async fn a_broker_that_scatters_a_key_over_partitions_is_found() {
+    assert_found(Lie::Scatters, |v| v.order).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,8 +47,8 @@ async fn single_produces_are_counted_one_by_one() {
 #[tokio::test]
 async fn a_consumer_ends_the_run_when_nothing_is_left() {
     let bench = bench(Pace::Closed).await;
-    let batches =
-        load::run(Run { time: Duration::from_millis(50), ..bench.run }, |at| ProduceBatch::new(TOPIC, 64, at)).await.expect("answers");
+    let few = Run { connections: 1, warm_up: Duration::ZERO, time: Duration::from_millis(1), ..bench.run };
+    let batches = load::run(few, |at| ProduceBatch::new(TOPIC, 64, at)).await.expect("answers");
     let run = Run { warm_up: Duration::ZERO, time: Duration::from_secs(100), ..bench.run };
     let measured = load::run(run, |_| ConsumeAck::new(TOPIC, 0)).await.expect("answers");
     assert_eq!(measured.errors, 0);

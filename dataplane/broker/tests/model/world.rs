@@ -103,7 +103,7 @@ pub enum Action {
     FailSync { owner: usize },
     FailSyncKeepTail { owner: usize },
     CrashOwner { owner: usize, kept: usize },
-    Restore { owner: usize, kept: usize },
+    Restore { owner: usize, kept: usize, is_new_log: bool },
     CrashSender,
     Checkpoint,
     Move { id: u64 },
@@ -345,7 +345,10 @@ impl Model for Streams {
                 actions.extend((0..=unsynced).map(|kept| Action::CrashOwner { owner: index, kept }));
             }
             if world.left.restores > 0 {
-                actions.extend((0..owner.synced).map(|kept| Action::Restore { owner: index, kept }));
+                actions.extend((0..owner.synced).map(|kept| Action::Restore { owner: index, kept, is_new_log: false }));
+                if owner.synced > 0 {
+                    actions.push(Action::Restore { owner: index, kept: 0, is_new_log: true });
+                }
             }
         }
         actions
@@ -395,12 +398,12 @@ impl Model for Streams {
                 let owner = &mut world.owners[owner];
                 owner.reopen(owner.synced + kept, owner.log_id());
             }
-            Action::Restore { owner, kept } => {
+            Action::Restore { owner, kept, is_new_log } => {
                 world.left.restores -= 1;
                 let owner = &mut world.owners[owner];
                 let before = owner.visible();
                 // A log that is created empty is another log.
-                let log_id = if kept == 0 { LogId(owner.log_id().0 + 1) } else { owner.log_id() };
+                let log_id = if is_new_log { LogId(owner.log_id().0 + 1) } else { owner.log_id() };
                 owner.reopen(kept, log_id);
                 let lost: Vec<u64> = before.difference(&owner.visible()).copied().collect();
                 owner.answered.retain(|id| !lost.contains(id));

@@ -189,7 +189,7 @@ pub struct PartitionStats {
     pub frontier: Option<u64>,
     /// How many messages are leased now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight: Option<u64>,
+    pub leased: Option<u64>,
     /// How many messages are settled ahead of the first unsettled one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acked_ahead: Option<u64>,

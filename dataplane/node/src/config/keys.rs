@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::value::Raw;
 use super::show::Shown as _;
+use super::value::Raw;
 use super::{CodecChoice, Config, LogFormat, LogLevel};
 
 /// One thing that can be set.

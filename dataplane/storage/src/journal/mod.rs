@@ -6,7 +6,9 @@
 //! A file is one *generation*. It begins with the whole map as it was (written to a temporary name, synced, renamed, directory synced), and
 //! goes on with changes. A crash at any step shows the old generation or the new one, whole.
 
+mod file;
 mod format;
+mod inspect;
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +18,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::disk::{Disk, DiskFile, OpenMode};
+use file::{DAMAGED_NAME, Partial, TEMP_NAME, file_name, generations, prepare_dir, read_all, tidy, write_all, write_snapshot};
 use format::Encoder;
+pub use inspect::{JournalFacts, inspect};
 pub use format::{Entries, KEY_BYTES_MAX, Scan, UnknownVersion, VALUE_BYTES_MAX, scan};
 
 /// Where the journal's size is bounded.
@@ -130,7 +134,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, which is created if need be, and returns the map it holds.
+    /// Opens the journal in `dir`, which is created if need be (its parent's own name must be durable), and returns the map it holds.
     ///
     /// Whatever is read was first written back and read from the device. A torn tail is dropped; a bad group in the middle is left out, the
     /// rest counts, the file is kept aside, and [`Journal::report`] names it.
@@ -391,98 +395,4 @@ impl Journal {
             tracing::warn!(path = %path.display(), %error, "old journal could not be removed");
         }
     }
-}
-
-const TEMP_NAME: &str = "settle.tmp";
-const DAMAGED_NAME: &str = "settle.damaged";
-
-fn file_name(generation: u64) -> String {
-    format!("settle-{generation:016x}.journal")
-}
-
-fn generation_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("settle-")?.strip_suffix(".journal")?;
-    let generation = u64::from_str_radix(digits, 16).ok()?;
-    (file_name(generation) == name).then_some(generation)
-}
-
-fn prepare_dir(disk: &dyn Disk, dir: &Path) -> Result<(), JournalOpenError> {
-    let io = |step| move |error| JournalOpenError::Io { step, path: dir.to_path_buf(), error };
-    if disk.exists(dir).map_err(io("look for"))? {
-        return Ok(());
-    }
-    disk.create_dir_all(dir).map_err(io("create"))?;
-    match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => disk.sync_dir(parent).map_err(io("sync the parent of")),
-        _ => Ok(()),
-    }
-}
-
-/// The generations in `dir`, rising. Makes their names durable first: a name that only the cache knows must not be built upon.
-fn tidy(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, JournalOpenError> {
-    let io = |step| move |error| JournalOpenError::Io { step, path: dir.to_path_buf(), error };
-    disk.sync_dir(dir).map_err(io("sync"))?;
-    generations(disk, dir).map_err(io("list"))
-}
-
-fn generations(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
-    let mut generations: Vec<u64> = disk.list(dir)?.iter().filter_map(|entry| generation_of(&entry.name)).collect();
-    generations.sort_unstable();
-    Ok(generations)
-}
-
-struct Partial {
-    written: usize,
-    error: io::Error,
-}
-
-fn write_all(file: &dyn DiskFile, bytes: &[u8], at: u64) -> Result<(), Partial> {
-    let mut written = 0;
-    while written < bytes.len() {
-        match file.write_at(&bytes[written..], at + written as u64) {
-            Ok(0) => return Err(Partial { written, error: io::ErrorKind::WriteZero.into() }),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Partial { written, error }),
-        }
-    }
-    Ok(())
-}
-
-fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let len = usize::try_from(file.len()?).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-    let mut bytes = vec![0; len];
-    let mut read = 0;
-    while read < len {
-        match file.read_at(&mut bytes[read..], read as u64) {
-            Ok(0) => break,
-            Ok(count) => read += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(read);
-    Ok(bytes)
-}
-
-/// Writes head and map; returns the file's end. The head goes last, since it says where the map ends.
-fn write_snapshot(file: &dyn DiskFile, generation: u64, entries: &Entries) -> io::Result<u64> {
-    let mut end = format::FILE_HEAD_BYTES as u64;
-    let mut encoder = Encoder::new(generation, end, 0);
-    let mut put = |encoder: &mut Encoder| {
-        let bytes = encoder.take();
-        write_all(file, &bytes, end).map_err(|partial| partial.error)?;
-        end += bytes.len() as u64;
-        Ok::<_, io::Error>(())
-    };
-    for ((kind, key), value) in entries {
-        encoder.push(*kind, key, Some(value));
-        if encoder.len() >= format::GROUP_BYTES_TARGET {
-            put(&mut encoder)?;
-        }
-    }
-    put(&mut encoder)?;
-    let head = format::encode_head(generation, end);
-    write_all(file, &head, 0).map_err(|partial| partial.error)?;
-    Ok(end)
 }

@@ -10,8 +10,9 @@ use tracing::error;
 use veena_contract::{Effect, LogId, Offset};
 
 use super::cache::{FrameCache, LatchedAt};
-use super::frame::{DecodedFrame, FrameHeader, SealedFrame, lay_out};
+use super::frame::{DecodedFrame, FrameHeader};
 use super::index::{self, Index};
+use super::layout::{RawFrame, SealedFrame, lay_out};
 use super::open::create_segment;
 use super::read::LogReader;
 use super::segment::{FRAMES_START, FileKind, Segment, SegmentHeader};
@@ -63,8 +64,21 @@ pub(super) struct Active {
     pub(super) synced: u64,
     /// The file's length; zeros from `end` on.
     pub(super) allocated: u64,
+    /// Was the file cut since it was last synced?
+    pub(super) is_cut: bool,
     /// Commit time of the first record.
     pub(super) first_ms: Option<u64>,
+}
+
+impl Active {
+    /// A segment that was just created.
+    pub(super) fn empty(segment: Arc<Segment>, file: Arc<dyn DiskFile>) -> Self {
+        Self { segment, file, end: FRAMES_START, synced: FRAMES_START, allocated: FRAMES_START, is_cut: false, first_ms: None }
+    }
+
+    fn latched_at(&self) -> LatchedAt {
+        LatchedAt { base: self.segment.base, synced: self.synced }
+    }
 }
 
 /// Why nothing was appended, or may not have been.
@@ -128,7 +142,7 @@ impl PartitionLog {
         let commit_ms = commit_ms.max(self.last_commit_ms);
         let raw =
             lay_out(sections, self.log_end).map_err(|too_large| AppendError::Io(io::Error::new(io::ErrorKind::InvalidInput, too_large)))?;
-        let bytes: u64 = raw.iter().map(super::frame::RawFrame::len_max).sum();
+        let bytes: u64 = raw.iter().map(RawFrame::len_max).sum();
         if self.is_roll_due(bytes, commit_ms) {
             self.roll(commit_ms, marks())?;
         }
@@ -195,6 +209,7 @@ impl PartitionLog {
             }
             if self.active.file.set_len(self.active.end).is_ok() {
                 self.active.allocated = self.active.end;
+                self.active.is_cut = true;
                 return AppendError::NoSpace;
             }
         }
@@ -216,10 +231,12 @@ impl PartitionLog {
         let (disk, dir, log_id) = (shared.disk.as_ref(), shared.dir.as_path(), shared.log_id);
         let (base, old_base) = (self.log_end, self.active.segment.base);
         // 1 the old segment ends where its frames end, synced
-        if self.active.allocated > self.active.end {
+        if self.active.allocated > self.active.end || self.active.is_cut {
             self.active.file.set_len(self.active.end).map_err(AppendError::Io)?;
             self.active.allocated = self.active.end;
+            self.active.is_cut = true;
             self.active.file.sync_data().map_err(|error| self.on_failed_sync(error))?;
+            self.active.is_cut = false;
         }
         if base > old_base
             && let Some(bytes) = self.active.segment.with_index(Index::clone)
@@ -239,17 +256,7 @@ impl PartitionLog {
         let (segment, file) = create_segment(disk, dir, &header).map_err(|error| self.on_failed_store(error))?;
         disk.sync_dir(dir).map_err(|error| self.on_failed_sync(error))?;
         // 5 used
-        let old = std::mem::replace(
-            &mut self.active,
-            Active {
-                segment: Arc::clone(&segment),
-                file,
-                end: FRAMES_START,
-                synced: FRAMES_START,
-                allocated: FRAMES_START,
-                first_ms: None,
-            },
-        );
+        let old = std::mem::replace(&mut self.active, Active::empty(Arc::clone(&segment), file));
         let mut segments = shared.segments.write();
         if base == old_base {
             segments.pop();
@@ -310,12 +317,6 @@ impl Drop for PartitionLog {
             self.shared.cache.remember_latched(self.shared.log_id, self.active.latched_at());
         }
         self.shared.is_closed.store(true, Ordering::Release);
-    }
-}
-
-impl Active {
-    fn latched_at(&self) -> LatchedAt {
-        LatchedAt { base: self.segment.base, synced: self.synced }
     }
 }
 

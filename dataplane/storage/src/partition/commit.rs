@@ -84,6 +84,7 @@ impl PartitionLog {
             self.shared.latch(&self.active, "a sync failed");
             return Err(LogLatched { path: self.active.segment.path.clone(), cause: Some(error) });
         }
+        self.active.is_cut &= appended.frames.is_empty();
         Ok(Synced(appended))
     }
 
@@ -106,7 +107,9 @@ impl PartitionLog {
     pub fn publish(&mut self, verified: Verified) -> Visible {
         let Verified(appended) = verified;
         assert!(Arc::ptr_eq(&appended.segment, &self.active.segment), "invariant: an append is published by the log that made it");
-        self.expose(&appended);
+        if !crate::sabotage::is("watermark_before_verify") {
+            self.expose(&appended);
+        }
         self.active.synced = appended.position_end;
         self.last_commit_ms = appended.commit_ms;
         self.is_append_open = false;

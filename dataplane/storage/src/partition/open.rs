@@ -12,13 +12,13 @@ use tracing::{info, warn};
 use veena_contract::{Entropy, LogId, Offset};
 
 use super::append::{Active, PartitionLog, Shared};
-use super::cache::{FrameCache, LatchedAt};
-use super::frame::{self, Salt};
+use super::cache::FrameCache;
+use super::frame::Salt;
 use super::index::{self, Index};
 use super::recover::{Scan, ScanError, scan_frames};
 use super::segment::{FRAMES_START, FileKind, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentHeaderError, parse_name};
 use super::streams::{Marks, StoreError, StreamsSnapshot, apply, drop_finished};
-use super::wire::{len64, memory_len, read_full, write_full};
+use super::wire::{len64, read_full, write_full};
 use super::{Damage, PartitionConfig};
 use crate::disk::{Disk, DiskFile, OpenMode};
 
@@ -61,11 +61,11 @@ pub enum OpenError {
     },
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
     move |cause| OpenError::Io { path: path.to_path_buf(), cause }
 }
 
-fn store_at(path: &Path) -> impl FnOnce(StoreError) -> OpenError + '_ {
+pub(super) fn store_at(path: &Path) -> impl FnOnce(StoreError) -> OpenError + '_ {
     move |error| match error {
         StoreError::Write(cause) | StoreError::Sync(cause) => OpenError::Io { path: path.to_path_buf(), cause },
     }
@@ -87,7 +87,7 @@ pub(super) fn create_segment(disk: &dyn Disk, dir: &Path, header: &SegmentHeader
     Ok((Arc::new(segment), file))
 }
 
-fn create_file(disk: &dyn Disk, dir: &Path, header: &SegmentHeader, frames: &[u8]) -> Result<Arc<dyn DiskFile>, StoreError> {
+pub(super) fn create_file(disk: &dyn Disk, dir: &Path, header: &SegmentHeader, frames: &[u8]) -> Result<Arc<dyn DiskFile>, StoreError> {
     let path_new = FileKind::Log.path_new(dir, header.base);
     match disk.remove_file(&path_new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(StoreError::Write(error)),
@@ -133,24 +133,24 @@ impl PartitionLog {
 
 /// The names in a log's directory.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// Segments with their lengths; whether the header is intact.
-    logs: BTreeMap<Offset, FoundLog>,
+    pub(super) logs: BTreeMap<Offset, FoundLog>,
     others: BTreeSet<(Offset, FileKind)>,
 }
 
 #[derive(Clone, Copy)]
-struct FoundLog {
-    len: u64,
-    has_header: bool,
+pub(super) struct FoundLog {
+    pub(super) len: u64,
+    pub(super) has_header: bool,
 }
 
-struct Opening {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
+pub(super) struct Opening {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) dir: PathBuf,
     config: PartitionConfig,
     cache: Arc<FrameCache>,
-    damage: Vec<Damage>,
+    pub(super) damage: Vec<Damage>,
 }
 
 impl Opening {
@@ -195,14 +195,7 @@ impl Opening {
         let header = SegmentHeader { log_id, base, leader_epoch: 0, ownership_epoch: 0, created_ms: 0 };
         let (segment, file) = create_segment(self.disk.as_ref(), &dir, &header).map_err(store_at(&dir))?;
         self.disk.sync_dir(&dir).map_err(at(&dir))?;
-        let active = Active {
-            segment: Arc::clone(&segment),
-            file,
-            end: FRAMES_START,
-            synced: FRAMES_START,
-            allocated: FRAMES_START,
-            first_ms: None,
-        };
+        let active = Active::empty(Arc::clone(&segment), file);
         Ok(self.finish(log_id, vec![segment], active, base, 0, Marks::new(), true))
     }
 
@@ -261,7 +254,7 @@ impl Opening {
     }
 
     /// Writes the active segment back, forgets its pages, and reads what the device then has.
-    fn scan_active(&self, base: Offset, log_id: LogId, proven: u64) -> Result<(Arc<dyn DiskFile>, Scan), OpenError> {
+    pub(super) fn scan_active(&self, base: Offset, log_id: LogId, proven: u64) -> Result<(Arc<dyn DiskFile>, Scan), OpenError> {
         let path = FileKind::Log.path(&self.dir, base);
         let file = self.disk.open(&path, OpenMode::ReadWrite).map_err(at(&path))?;
         if !crate::sabotage::is("trust_page_cache") {
@@ -273,48 +266,8 @@ impl Opening {
         Ok((file, scan))
     }
 
-    /// After a failed sync: the frames past the last good one are written anew, into a new segment, and cut off the old one.
-    fn rewrite_tail(&mut self, found: &mut Found, log_id: LogId, latched: LatchedAt) -> Result<(), OpenError> {
-        let dir = self.dir.clone();
-        let Some((base, _)) = found.logs.last_key_value().filter(|(base, _)| **base == latched.base) else {
-            return Ok(());
-        };
-        let base = *base;
-        let path = FileKind::Log.path(&dir, base);
-        let (file, scan) = self.scan_active(base, log_id, latched.synced)?;
-        let cut = scan.frames.iter().find(|frame| frame.position >= latched.synced).copied();
-        if let Some(first) = cut {
-            let is_replaced = first.header.base == base;
-            let from = if is_replaced { FRAMES_START } else { first.position };
-            let (mut marks, mut last_commit_ms) = self.marks_at(found, log_id, base)?;
-            let kept = scan.frames.partition_point(|frame| frame.position < from);
-            scan.sections.iter().filter(|(frame, _)| *frame < kept).for_each(|(_, section)| apply(&mut marks, section));
-            last_commit_ms = scan.frames[..kept].last().map_or(last_commit_ms, |frame| frame.header.commit_ms);
-            let new_base = first.header.base;
-            let frames = moved_frames(file.as_ref(), &scan, kept, Salt::new(log_id, new_base)).map_err(at(&path))?;
-            // 1 stream table   2 new segment   3 names   4 old segment cut   - after 3 the old segment's frames from the new base on are ignored
-            let snapshot = StreamsSnapshot { log_id, base: new_base, last_commit_ms, marks };
-            snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
-            self.disk.sync_dir(&dir).map_err(at(&dir))?;
-            let header = SegmentHeader { log_id, base: new_base, leader_epoch: 0, ownership_epoch: 0, created_ms: first.header.commit_ms };
-            create_file(self.disk.as_ref(), &dir, &header, &frames).map_err(store_at(&dir))?;
-            self.disk.sync_dir(&dir).map_err(at(&dir))?;
-            let len = FRAMES_START + len64(frames.len());
-            found.logs.insert(new_base, FoundLog { len, has_header: true });
-            if is_replaced {
-                return Ok(());
-            }
-        }
-        let end = cut.map_or(scan.end, |first| first.position);
-        file.set_len(end).map_err(at(&path))?;
-        file.sync_data().map_err(at(&path))?;
-        found.logs.entry(base).and_modify(|log| log.len = end);
-        info!(path = %path.display(), at = end, "tail past the last good sync was written anew");
-        Ok(())
-    }
-
     /// The stream table and the last commit time as of a segment's base: from its file, or rebuilt from earlier segments.
-    fn marks_at(&mut self, found: &Found, log_id: LogId, base: Offset) -> Result<(Marks, u64), OpenError> {
+    pub(super) fn marks_at(&mut self, found: &Found, log_id: LogId, base: Offset) -> Result<(Marks, u64), OpenError> {
         let own = |base: Offset| StreamsSnapshot::load(self.disk.as_ref(), &self.dir, base).filter(|table| table.log_id == log_id);
         if let Some(table) = own(base) {
             return Ok((table.marks, table.last_commit_ms));
@@ -377,35 +330,8 @@ impl Opening {
         segments.push(Arc::clone(&segment));
         self.remove_orphans(found);
         let allocated = allocated.max(scan.end);
-        let active = Active { segment, file, end: scan.end, synced: scan.end, allocated, first_ms };
+        let active = Active { segment, file, end: scan.end, synced: scan.end, allocated, is_cut: false, first_ms };
         Ok(self.finish(log_id, segments, active, scan.end_offset, last_commit_ms, marks, false))
-    }
-
-    /// The last segment holds bytes and not one frame of it can be read. How many records it held is not known: the log goes on behind the
-    /// highest offset it can have given.
-    fn open_behind_lost(
-        mut self,
-        log_id: LogId,
-        lost: Offset,
-        len: u64,
-        mut segments: Vec<Arc<Segment>>,
-        marks: Marks,
-        last_commit_ms: u64,
-    ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
-        let dir = self.dir.clone();
-        let frames_max = len / len64(frame::FRAME_HEADER_BYTES) + 1;
-        let base = Offset(lost.get() + frames_max * len64(veena_contract::limits::FRAME_RECORDS_MAX));
-        let path = FileKind::Log.path(&dir, lost);
-        segments.push(Arc::new(Segment::sealed(lost, path.clone(), Salt::new(log_id, lost), len, None)));
-        self.damage.push(Damage { path, at: 0, end: len, first: lost, next: base, reason: "segment is unreadable" });
-        let snapshot = StreamsSnapshot { log_id, base, last_commit_ms, marks: marks.clone() };
-        snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
-        let header = SegmentHeader { log_id, base, leader_epoch: 0, ownership_epoch: 0, created_ms: last_commit_ms };
-        let (segment, file) = create_segment(self.disk.as_ref(), &dir, &header).map_err(store_at(&dir))?;
-        self.disk.sync_dir(&dir).map_err(at(&dir))?;
-        segments.push(Arc::clone(&segment));
-        let active = Active { segment, file, end: FRAMES_START, synced: FRAMES_START, allocated: FRAMES_START, first_ms: None };
-        Ok(self.finish(log_id, segments, active, base, last_commit_ms, marks, false))
     }
 
     /// The sealed segments, unread.
@@ -437,7 +363,7 @@ impl Opening {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one value, each found in another way")]
-    fn finish(
+    pub(super) fn finish(
         self,
         log_id: LogId,
         segments: Vec<Arc<Segment>>,
@@ -465,19 +391,4 @@ impl Opening {
         let log = PartitionLog { shared, config: self.config, active, log_end, last_commit_ms, is_append_open: false };
         (log, PartitionOpened { marks, damage: self.damage, is_new })
     }
-}
-
-/// The frames from `kept` on, as they are to be written behind a new segment's header.
-fn moved_frames(file: &dyn DiskFile, scan: &Scan, kept: usize, salt: Salt) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    for scanned in &scan.frames[kept..] {
-        let mut bytes = vec![0; memory_len(scanned.header.frame_len())?];
-        let read = read_full(file, &mut bytes, scanned.position)?;
-        if read < bytes.len() {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
-        }
-        let position = FRAMES_START + len64(out.len());
-        out.extend_from_slice(&frame::replace(&scanned.header, &bytes, salt, position, FRAMES_START));
-    }
-    Ok(out)
 }

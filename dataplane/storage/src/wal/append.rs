@@ -15,7 +15,7 @@ use super::segments::{Active, NoSegment, Segment, Spares, begin, is_no_space};
 use super::{
     AppendError, Handle, OnDurable, StageError, Staged, Wal, WalConfig, WalEntries, WalIoError, WalRange, WalRecord, WalStatus, WalStream,
 };
-use crate::disk::{Disk, DirLock, write_all_at};
+use crate::disk::{DirLock, Disk, write_all_at};
 use crate::io::Io;
 use crate::sabotage;
 
@@ -236,7 +236,10 @@ impl Shared {
             match self.seat(first.bytes) {
                 Ok(active) => self.write_group(&mut writer, active, &mut calls),
                 Err(NoSegment::Unavailable(reason)) => {
-                    warn!(err = &reason as &dyn std::error::Error, "no segment for new records: they are refused, the next are tried again");
+                    warn!(
+                        err = &reason as &dyn std::error::Error,
+                        "no segment for new records: they are refused, the next are tried again"
+                    );
                     self.refuse(calls, AppendError::NoSpace);
                     return true;
                 }
@@ -517,7 +520,10 @@ impl Wal {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the one task of a simulated run's log; it ends when the log is closed or its last handle goes")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the one task of a simulated run's log; it ends when the log is closed or its last handle goes"
+)]
 fn start_inline(shared: Arc<Shared>) {
     tokio::spawn(async move { shared.run_inline().await });
 }

@@ -22,6 +22,7 @@ pub mod replay;
 mod segments;
 mod streams;
 mod tail;
+mod verify;
 
 use std::fmt;
 use std::future::Future;
@@ -40,6 +41,7 @@ pub use backlog::{Backlog, WalGap, WalReadError};
 pub use checkpoint::CheckpointError;
 pub use inspect::{SegmentReport, inspect};
 pub use open::{DamageKind, WalDamage, WalOpenError, WalOpened};
+pub use verify::{VerifiedSegment, WalVerified, verify};
 
 /// Which log a record goes to. Opaque here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,10 +16,12 @@ use super::checkpoint::CheckpointCell;
 use super::format::{BadSegmentHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::replay::{FileSource, Source};
 use super::segments::{Active, Segment, Spares, is_no_space};
-use super::tail::{Decision, Hole, Scanned, decide};
-use super::{CHECKPOINT_CELL, Handle, ID_CELL, STREAMS_CELL, Wal, WalConfig, WalIoError, WalStream, failed, number_of, segment_name, streams};
+use super::tail::{Decision, Hole, Scanned, decide, first_without_header};
+use super::{
+    CHECKPOINT_CELL, Handle, ID_CELL, STREAMS_CELL, Wal, WalConfig, WalIoError, WalStream, failed, number_of, segment_name, streams,
+};
 use crate::cell::{self, CellError, CellKind, CellRead};
-use crate::disk::{Disk, DiskFile, OpenMode, create_dir_durably};
+use crate::disk::{Disk, DiskFile, OpenMode, create_dir_durably, write_all_at};
 use crate::sabotage;
 
 /// What kind of damage was found.
@@ -324,7 +326,7 @@ impl Finder<'_> {
         }
         let first = match segments.get(tail_start).and_then(|segment| segment.header) {
             Some(header) => header.first,
-            None => scanned.runs.first().map_or(WalSeq(0), |run| run.first),
+            None => first_without_header(&scanned.runs, cell.below),
         };
         let proof = cell.below.max(cell.durable_end);
         let decision = decide(&scanned.runs, first, proof);
@@ -337,11 +339,9 @@ impl Finder<'_> {
         let counted = scanned.runs[..decision.accepted].last().map(|run| run.segment);
         let kept = counted.map_or(0, |segment| segment + 1).max(segments.iter().rposition(|s| s.header.is_some()).map_or(0, |at| at + 1));
         let aside = segments.split_off(kept.min(segments.len()));
-        for (index, segment) in segments.iter_mut().enumerate().skip(tail_start) {
-            if segment.header.is_none() {
-                let run = scanned.runs[..decision.accepted].iter().find(|run| run.segment == index);
-                segment.first = run.map_or(decision.end, |run| run.first);
-                self.note(DamageKind::SegmentHeader, segment.path.clone());
+        for index in tail_start..segments.len() {
+            if segments[index].header.is_none() {
+                self.mend_tail(&mut segments, index, wal_id, &scanned, &decision, proof)?;
             }
         }
         let is_whole = decision.accepted == scanned.runs.len() && !scanned.has_stale && decision.holes.is_empty();
@@ -409,6 +409,39 @@ impl Finder<'_> {
                 self.damage.push(WalDamage { kind: DamageKind::SegmentMissing, path, offset: 0, bytes: 0, first, end: segment.first });
             }
         }
+        Ok(())
+    }
+
+    /// A segment of the tail has records that count and no header. If the header was lost with the group it was written with, it is written
+    /// again; if it was promised, it is damage, and stays as it is.
+    fn mend_tail(
+        &mut self,
+        segments: &mut [FoundSegment],
+        index: usize,
+        wal_id: u64,
+        scanned: &Scanned,
+        decision: &Decision,
+        proof: WalSeq,
+    ) -> Result<(), WalOpenError> {
+        let accepted = &scanned.runs[..decision.accepted];
+        let previous = index.checked_sub(1).map_or(0, |before| segments[before].generation);
+        let segment = &mut segments[index];
+        let run = accepted.iter().find(|run| run.segment == index);
+        segment.first = run.map_or(decision.end, |run| run.first);
+        let proven = accepted.iter().map(|run| run.synced_end).max().unwrap_or(proof).max(proof);
+        let owner = scanned.streams.iter().rfind(|seen| seen.first <= segment.first);
+        let Some(owner) = owner.filter(|_| run.is_some() && proven <= segment.first) else {
+            self.note(DamageKind::SegmentHeader, segment.path.clone());
+            return Ok(());
+        };
+        let (generation, first) = (segment.generation, segment.first);
+        let header = SegmentHeader { wal_id, generation, previous, first, stream: owner.stream, ordinal: owner.ordinal };
+        let mut block = Vec::new();
+        header.encode(&mut block);
+        let file = self.open_file(&segment.path, OpenMode::ReadWrite)?;
+        write_all_at(&*file, &block, 0).map_err(failed(&segment.path, "write"))?;
+        file.sync_data().map_err(failed(&segment.path, "sync"))?;
+        segment.header = Some(header);
         Ok(())
     }
 

@@ -96,12 +96,7 @@ pub enum Found<'a> {
 ///
 /// # Errors
 /// Of the source.
-pub fn scan(
-    source: &mut dyn Source,
-    generation: u64,
-    from: u64,
-    show: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
-) -> io::Result<u64> {
+pub fn scan(source: &mut dyn Source, generation: u64, from: u64, show: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>) -> io::Result<u64> {
     let mut at = from.next_multiple_of(RECORD_ALIGN as u64);
     let mut good_end = at;
     loop {

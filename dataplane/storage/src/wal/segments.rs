@@ -198,14 +198,7 @@ fn write_zeros(file: &dyn DiskFile, len: u64) -> io::Result<()> {
 }
 
 /// Makes a clean file the segment of `generation`: opened, renamed, the directory synced. Its header is written with its first group.
-pub(super) fn begin(
-    disk: &dyn Disk,
-    dir: &Path,
-    spare: &Path,
-    generation: u64,
-    previous: u64,
-    first: WalSeq,
-) -> Result<Active, NoSegment> {
+pub(super) fn begin(disk: &dyn Disk, dir: &Path, spare: &Path, generation: u64, previous: u64, first: WalSeq) -> Result<Active, NoSegment> {
     let unavailable = |step| move |error| NoSegment::Unavailable(failed(spare, step)(error));
     let path = dir.join(segment_name(generation));
     let file = disk.open(spare, OpenMode::ReadWrite).map_err(unavailable("open"))?;

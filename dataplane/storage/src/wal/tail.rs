@@ -22,6 +22,8 @@ pub(super) struct Run {
     pub end_at: u64,
     pub first: WalSeq,
     pub end: WalSeq,
+    /// The proof in its first record: where that record's group began.
+    pub group_first: WalSeq,
     /// The highest proof among its records.
     pub synced_end: WalSeq,
 }
@@ -62,7 +64,8 @@ impl Scanned {
                 }
                 None => {
                     let (first, end) = (head.seq, head.seq.next());
-                    self.runs.push(Run { segment, at, end_at, first, end, synced_end: head.synced_end });
+                    let (group_first, synced_end) = (head.synced_end, head.synced_end);
+                    self.runs.push(Run { segment, at, end_at, first, end, group_first, synced_end });
                 }
             }
             if self.streams.last().is_none_or(|seen| seen.stream != head.stream) {
@@ -71,6 +74,17 @@ impl Scanned {
             ControlFlow::Continue(())
         })
         .map(|_| ())
+    }
+}
+
+/// Where a log begins none of whose segments has a header: with its first record if nothing can stand before it, else with what that
+/// record's group lacks, else with the checkpoint.
+pub(super) fn first_without_header(runs: &[Run], checkpoint: WalSeq) -> WalSeq {
+    match runs.first() {
+        None => WalSeq(0),
+        Some(run) if run.at == SEGMENT_HEADER_BYTES as u64 => run.first,
+        Some(run) if run.group_first < run.first => run.group_first.max(checkpoint).min(run.first),
+        Some(run) => checkpoint.min(run.first),
     }
 }
 
@@ -130,7 +144,7 @@ mod tests {
 
     fn run(first: u64, end: u64, synced_end: u64) -> Run {
         let (first, end, synced_end) = (WalSeq(first), WalSeq(end), WalSeq(synced_end));
-        Run { segment: 0, at: 0, end_at: 0, first, end, synced_end }
+        Run { segment: 0, at: 0, end_at: 0, first, end, group_first: synced_end, synced_end }
     }
 
     fn decided(runs: &[Run], first: u64, proof: u64) -> (usize, u64, u64, Vec<(u64, u64)>) {

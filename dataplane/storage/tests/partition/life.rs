@@ -1,10 +1,13 @@
 //! Append, read, roll, close, open.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use veena_contract::{MessageId, Offset, StreamId, limits};
 use veena_storage::disk::mem::{MemDisk, Op};
+use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::{Disk, OpenMode};
-use veena_storage::partition::{AppendError, Codec, Marks, NewRecord, Origin, PartitionConfig, ReadError, drop_finished};
+use veena_storage::partition::{AppendError, Codec, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, ReadError, drop_finished};
 
 use super::support::*;
 
@@ -185,8 +188,8 @@ fn a_cold_read_brings_its_neighbours_into_the_cache() {
 #[test]
 fn the_cache_stays_within_its_bound() {
     let mut log = Modelled::new(config(1024 * 1024));
-    let small = std::sync::Arc::new(veena_storage::partition::FrameCache::new(8 * 1024));
-    log.cache = std::sync::Arc::clone(&small);
+    let small = Arc::new(veena_storage::partition::FrameCache::new(8 * 1024));
+    log.cache = Arc::clone(&small);
     log.reopen_warm();
     for round in 0..100 {
         log.commit(&[section(1, round + 1, 1, 500)]);
@@ -331,4 +334,30 @@ fn a_full_disk_while_a_segment_is_started_takes_nothing_and_recovers_alone() {
     disk.set_capacity(u64::MAX);
     let opened = log.reopen();
     log.check(&opened);
+}
+
+#[test]
+fn a_log_on_a_real_disk_is_the_same_after_reopening() {
+    let home = tempfile::tempdir().expect("a directory");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let at = home.path().join("topic").join("0");
+    let config = PartitionConfig { codec: Codec::Zstd, ..config(20_000) };
+    let mut records = Vec::new();
+    let mut marks = Marks::new();
+    for life in 0..3 {
+        let (mut log, opened) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1)).expect("opens");
+        assert_eq!((opened.is_new, opened.damage.len(), &opened.marks), (life == 0, 0, &marks));
+        check_records(&log.reader(), &records);
+        for round in 0..30 {
+            let sections = [section(1, life * 1_000 + round * 5, 5, 300), advance(2, life * 100 + round)];
+            commit(&mut log, &sections, 1_000 + life * 100 + round, &marks).expect("commits");
+            records.extend(expected(&sections));
+            mark(&mut marks, &sections);
+        }
+        check_records(&log.reader(), &records);
+    }
+    let (mut log, _) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1)).expect("opens");
+    let retained = log.retain(1_250, 100, 0, Offset(u64::MAX)).expect("retains");
+    assert!(retained.segments > 3 && retained.oldest > Offset(100));
+    check_records(&log.reader(), &records);
 }

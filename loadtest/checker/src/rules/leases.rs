@@ -2,7 +2,7 @@
 
 use super::Rules;
 use crate::event::{Down, How, Outcome};
-use crate::index::{Index, Lease, Place};
+use crate::index::{Index, Lease, Place, Settle};
 use crate::verdict::{Rule, Verdict};
 
 /// A lease's end may be rounded down to the millisecond.
@@ -50,7 +50,7 @@ fn check_redelivery(index: &Index, rules: &Rules, place: &Place, leases: &[Lease
             if !is_after {
                 continue;
             }
-            match forgotten(index, rules, ack.until, again.until) {
+            match forgotten(index, rules, ack, again.until) {
                 Some(age) => inside = Some(inside.unwrap_or(0).max(age)),
                 None => {
                     verdict.add(Rule::RedeliveredAcked, 1, || {
@@ -70,9 +70,10 @@ fn check_redelivery(index: &Index, rules: &Rules, place: &Place, leases: &[Lease
     }
 }
 
-/// If an end of the node between the ack and the delivery may have forgotten the ack: how old the ack was then.
-fn forgotten(index: &Index, rules: &Rules, acked: u64, again: u64) -> Option<u64> {
-    let between = index.ends.iter().filter(|end| end.until >= acked && end.at <= again);
+/// If an end of the node may have forgotten the ack before the delivery: how old the ack was then, at least.
+fn forgotten(index: &Index, rules: &Rules, ack: &Settle, again: u64) -> Option<u64> {
+    // The node took the ack somewhere between asking and knowing: an answer can be read after its sender has died.
+    let between = index.ends.iter().filter(|end| end.until >= ack.at && end.at <= again);
     between
         .filter_map(|end| {
             let window = match end.how {
@@ -80,7 +81,7 @@ fn forgotten(index: &Index, rules: &Rules, acked: u64, again: u64) -> Option<u64
                 Down::Killed => rules.kill_window_us,
                 Down::PowerCut => rules.power_window_us,
             };
-            let age = index.running_us(acked, end.at);
+            let age = index.running_us(ack.until, end.at);
             (age <= window + rules.timer_slack_us).then_some(age)
         })
         .min()

@@ -267,6 +267,22 @@ fn a_power_cut_may_forget_acks_of_the_last_1100_ms_and_no_older() {
 }
 
 #[test]
+fn an_ack_whose_answer_was_read_after_the_kill_may_be_forgotten() {
+    let settled = Settled { topic: topic(), handle: handle(0, 10), how: How::Ack };
+    let history = History::default().sent(0, 1, Outcome::Ok).got(2, 0, 1, 10).down(20, Down::Killed);
+    let history = history.push(2, 15, 25, Op::Settle(settled), Outcome::Ok).got(40, 0, 1, 11);
+    assert_clean(&history.verdict());
+    assert_eq!(history.verdict().counts.redelivered_inside, 1);
+}
+
+#[test]
+fn an_ack_sent_after_the_kill_may_not_be_forgotten() {
+    let history = History::default().sent(0, 1, Outcome::Ok).got(2, 0, 1, 10).down(20, Down::Killed);
+    let history = history.got(25, 0, 1, 11).acked(30, 0, 11).got(40, 0, 1, 12);
+    assert_only(&history.verdict(), |v| v.redelivered_acked, 1);
+}
+
+#[test]
 fn a_clean_stop_may_forget_nothing() {
     assert_only(&redelivered_over(Down::Stopped, 4_999), |v| v.redelivered_acked, 1);
 }

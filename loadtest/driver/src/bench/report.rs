@@ -20,6 +20,9 @@ pub struct Row {
     pub round: u32,
     /// The figures that were taken, by name; see [`COLUMNS`].
     pub figures: BTreeMap<&'static str, f64>,
+    /// The first error, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
     /// The verdict of the ledger, where one was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<String>,
@@ -79,6 +82,9 @@ impl Row {
         for (name, value) in others {
             let _ = write!(line, "  {name} {value:.2}");
         }
+        if let Some(error) = &self.first_error {
+            let _ = write!(line, "  first error: {error}");
+        }
         if let Some(ledger) = &self.ledger {
             let _ = write!(line, "  ledger: {ledger}");
         }
@@ -109,6 +115,7 @@ fn median_of(name: &str, rows: &[Row]) -> Row {
         all.sort_by(f64::total_cmp);
         median.figures.insert(figure, all[all.len() / 2]);
     }
+    median.first_error = same.iter().find_map(|row| row.first_error.clone());
     let ledgers = || same.iter().filter_map(|row| row.ledger.as_ref());
     median.ledger = ledgers().find(|ledger| !ledger.starts_with("ok")).or_else(|| ledgers().next()).cloned();
     median

@@ -144,6 +144,7 @@ impl Bench<'_> {
         };
         let measured = load::run(run, make).await?;
         let mut row = figures(&measured, self.connections);
+        row.first_error = measured.first_error.as_ref().map(|error| error.chars().take(200).collect());
         if self.kind == Kind::Veena {
             let (lag, ledger) = server.lag_and_ledger(filled + measured.sent_total, measured.errors).await?;
             row = row.with("wal_lag", lag);

@@ -32,6 +32,11 @@ enum What {
     Chaos(ChaosFlags),
     /// Steady load with a ledger, without faults
     Soak(ChaosFlags),
+    /// Judges the history that a chaos run left behind
+    Check {
+        /// history.jsonl
+        file: PathBuf,
+    },
     /// The yardstick that answers 202 and nothing else
     ServeBare {
         #[arg(long)]
@@ -102,6 +107,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         What::Chaos(flags) => run_chaos(flags, true),
         What::Soak(flags) => run_chaos(flags, false),
+        What::Check { file } => run_check(&file),
         What::ServeBare { addr } => yardstick::serve_bare(addr).map(|()| ExitCode::SUCCESS),
         What::ServeWal { addr, file, slow_flush } => yardstick::serve_logged(addr, &file, slow_flush).map(|()| ExitCode::SUCCESS),
     }
@@ -152,6 +158,16 @@ fn run_bench(flags: BenchFlags) -> anyhow::Result<ExitCode> {
 fn is_in_memory(dir: &Path) -> anyhow::Result<bool> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     Ok(rustix::fs::statfs(dir)?.f_type == TMPFS_MAGIC)
+}
+
+fn run_check(file: &Path) -> anyhow::Result<ExitCode> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("no history at {}", file.display()))?;
+    let verdict = veena_loadtest_checker::check(&veena_loadtest_checker::from_jsonl(&text)?, &chaos::rules(chaos::TIMER_SLACK));
+    println!("{verdict}");
+    for violation in &verdict.violations {
+        println!("{violation}");
+    }
+    Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run_chaos(flags: ChaosFlags, with_faults: bool) -> anyhow::Result<ExitCode> {

@@ -71,6 +71,8 @@ pub struct Measured {
     pub requests_total: u64,
     /// Answers other than the expected one, and connections lost.
     pub errors: u64,
+    /// The first of them, in words.
+    pub first_error: Option<String>,
     /// Latency of requests, in microseconds.
     pub latency_us: Histogram<u64>,
     /// CPU time of the server.
@@ -206,7 +208,7 @@ pub async fn run<C: LoadClient + 'static>(run: Run, make: impl Fn(usize) -> C) -
     .await?;
     drop(set);
     let totals = Rc::into_inner(shared).context("a client is left over")?.totals.into_inner();
-    let first = totals.first_error.unwrap_or_else(|| String::from("no answer at all"));
+    let first = totals.first_error.as_deref().unwrap_or("no answer at all");
     anyhow::ensure!(totals.requests > 0, "no request was answered as expected; first answer: {first}");
     Ok(Measured {
         seconds,
@@ -215,6 +217,7 @@ pub async fn run<C: LoadClient + 'static>(run: Run, make: impl Fn(usize) -> C) -
         sent_total: totals.sent_total,
         requests_total: totals.requests_total,
         errors: totals.errors,
+        first_error: totals.first_error,
         latency_us: totals.latency_us,
         server_cpu,
         own_cpu,

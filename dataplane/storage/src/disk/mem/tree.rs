@@ -295,11 +295,7 @@ impl Tree {
         }
         self.dir_mut(from_dir)?.cached.remove(from_name);
         self.dir_mut(to_dir)?.cached.insert(to_name.to_owned(), inode);
-        self.pending.push(NameChange {
-            inode,
-            removed: Some((from_dir, from_name.to_owned())),
-            added: Some((to_dir, to_name.to_owned())),
-        });
+        self.pending.push(NameChange { inode, removed: Some((from_dir, from_name.to_owned())), added: Some((to_dir, to_name.to_owned())) });
         Ok(())
     }
 

@@ -1,0 +1,28 @@
+// What each fuzz target does with its input; shared with the plain test that replays the checked-in inputs.
+
+use veena_broker::consume::frontier;
+use veena_broker::consume::lease::LeaseTable;
+use veena_broker::fanout::position;
+use veena_contract::Offset;
+
+/// A target: its name, and what it does.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets of this crate.
+pub const TARGETS: [Target; 2] = [("settle_state", settle_state), ("cursor_position", cursor_position)];
+
+/// The settle state of a log: what is read is written back with the same bytes, and leases can be restored from it.
+pub fn settle_state(bytes: &[u8]) {
+    if let Ok(state) = frontier::decode(bytes) {
+        assert_eq!(&frontier::encode(&state)[..], bytes);
+        let table = LeaseTable::restore(&state);
+        assert!(table.frontier() >= Offset(state.frontier));
+    }
+}
+
+/// The position of a cursor: what is read is written back with the same meaning.
+pub fn cursor_position(bytes: &[u8]) {
+    if let Ok(found) = position::decode(bytes) {
+        assert_eq!(position::decode(&position::encode(&found)).as_ref(), Ok(&found));
+    }
+}

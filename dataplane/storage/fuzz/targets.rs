@@ -1,0 +1,241 @@
+// What each fuzz target does with its input; shared with the plain test that replays the checked-in inputs.
+//
+// Most formats carry a CRC, which a fuzzer does not guess. So every target takes its input twice: as it is, and with the checksums put
+// right, so that what lies behind them is reached.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use veena_contract::{LogId, Offset, StreamId, WalSeq};
+use veena_storage::cell::{self, CellKind};
+use veena_storage::disk::mem::MemDisk;
+use veena_storage::disk::{Disk, OpenMode, write_all_at};
+use veena_storage::envelope::Envelope;
+use veena_storage::journal;
+use veena_storage::partition::frame::{self, FrameHeader, Salt};
+use veena_storage::partition::{Codec, FrameCache, PartitionConfig, PartitionLog, SegmentHeader, StreamsSnapshot, recover};
+use veena_storage::wal::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader as WalHeader};
+use veena_storage::wal::{Destination, replay};
+
+/// A target: its name, and what it does.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets of this crate.
+pub const TARGETS: [Target; 7] = [
+    ("wal_scan", wal_scan),
+    ("frame_decode", frame_decode),
+    ("recover_scan", recover_scan),
+    ("journal_scan", journal_scan),
+    ("cell_decode", cell_decode),
+    ("envelope_decode", envelope_decode),
+    ("streams_snapshot", streams_snapshot),
+];
+
+fn take<'a>(bytes: &mut &'a [u8], len: usize) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(len.min(bytes.len()));
+    *bytes = rest;
+    taken
+}
+
+fn number(bytes: &mut &[u8]) -> u64 {
+    let mut padded = [0; 8];
+    let taken = take(bytes, 8);
+    padded[..taken.len()].copy_from_slice(taken);
+    u64::from_be_bytes(padded)
+}
+
+/// A WAL segment: what is found lies in the file, in order, and does not overlap.
+pub fn wal_scan(bytes: &[u8]) {
+    let check = |bytes: &[u8], generation| {
+        let found = replay::scan_segment(bytes, generation);
+        let mut end = SEGMENT_HEADER_BYTES as u64;
+        for record in &found.records {
+            assert!(record.at >= end && record.end > record.at && record.end <= bytes.len() as u64);
+            end = record.end;
+        }
+        assert!(found.records.is_empty() || found.good_end == end);
+    };
+    let _ = WalHeader::decode(bytes);
+    check(bytes, 1);
+    let mut input = bytes;
+    let mut segment = vec![0; SEGMENT_HEADER_BYTES];
+    while !input.is_empty() && segment.len() < 64 * 1024 {
+        let choice = take(&mut input, 1)[0];
+        let len = usize::from(choice >> 1);
+        if choice & 1 == 0 {
+            segment.extend_from_slice(take(&mut input, len));
+            continue;
+        }
+        let header = RecordHeader {
+            seq: WalSeq(number(&mut input)),
+            synced_end: WalSeq(number(&mut input)),
+            stream: StreamId(u128::from(number(&mut input))),
+            ordinal: 1,
+            kind: choice,
+            destination: Destination { group: 1, partition: 2 },
+            body_len: 0,
+            body_crc: 0,
+        };
+        let at = segment.len() as u64;
+        let body = take(&mut input, len);
+        header.encode(&mut segment, 1, at, body);
+    }
+    check(&segment, 1);
+}
+
+/// One frame, its header made from the input so that its CRCs are right.
+fn framed(mut input: &[u8], base: Offset, salt: Salt, position: u64) -> Vec<u8> {
+    let codec = if take(&mut input, 1).first().is_some_and(|byte| byte & 1 == 1) { Codec::Zstd } else { Codec::None };
+    let counts = number(&mut input).to_be_bytes();
+    let records = u32::from(u16::from_be_bytes([counts[0], counts[1]]));
+    let extra = u32::from_be_bytes([0, counts[2], counts[3], counts[4]]);
+    let stored_len = u32::try_from(input.len()).expect("inputs are small");
+    let raw_len = if codec == Codec::None { stored_len } else { stored_len.saturating_add(extra) };
+    let header = FrameHeader {
+        codec,
+        base,
+        records,
+        raw_len,
+        stored_len,
+        body_crc: crc32c::crc32c(input),
+        leader_epoch: 0,
+        ownership_epoch: 0,
+        synced_end: number(&mut &counts[..]),
+        commit_ms: 1,
+    };
+    [&header.encode(salt, position)[..], input].concat()
+}
+
+/// One frame of a partition: every record it promises can be taken out of it.
+pub fn frame_decode(bytes: &[u8]) {
+    let salt = Salt::new(LogId(7), Offset(3));
+    for bytes in [bytes.to_vec(), framed(bytes, Offset(5), salt, 64)] {
+        let Ok((header, decoded, _)) = frame::decode(&bytes, salt, 64) else { continue };
+        assert_eq!((header.base, header.end()), (decoded.base(), decoded.end()));
+        let mut offset = decoded.base();
+        while offset < decoded.end() {
+            assert!(decoded.record(offset).is_some(), "{offset}");
+            offset = offset.next();
+        }
+        assert!(decoded.record(offset).is_none());
+    }
+}
+
+/// A partition's segment: scanned as bytes, and opened as the active segment of a log, twice: what is found the second time is the same.
+pub fn recover_scan(bytes: &[u8]) {
+    let _ = recover::scan(bytes);
+    let _ = recover::scan_with(bytes, LogId(7), Offset(0));
+    let header = SegmentHeader { log_id: LogId(7), base: Offset(0), leader_epoch: 0, ownership_epoch: 0, created_ms: 0 };
+    let mut segment = header.encode().to_vec();
+    let salt = Salt::new(LogId(7), Offset(0));
+    let mut input = bytes;
+    let mut base = Offset(0);
+    while !input.is_empty() {
+        let choice = take(&mut input, 1)[0];
+        let part = take(&mut input, usize::from(choice));
+        if choice & 3 == 0 {
+            segment.extend_from_slice(part);
+            continue;
+        }
+        let position = segment.len() as u64;
+        let frame = framed(part, base, salt, position);
+        if let Ok((header, _, _)) = frame::decode(&frame, salt, position) {
+            base = header.end();
+        }
+        segment.extend_from_slice(&frame);
+    }
+    let disk = MemDisk::new();
+    let dir = Path::new("/log");
+    disk.create_dir_all(dir).expect("created");
+    let file = disk.open(&dir.join(format!("{:020}.log", 0)), OpenMode::CreateNew).expect("created");
+    write_all_at(file.as_ref(), &segment, 0).expect("written");
+    file.sync_data().expect("synced");
+    let open = || {
+        let config = PartitionConfig { segment_bytes_max: 1 << 20, segment_age_ms_max: 0, codec: Codec::None };
+        let cache = Arc::new(FrameCache::new(1 << 16));
+        PartitionLog::open(Arc::new(disk.clone()), dir, config, cache, &Zero)
+    };
+    let Ok((log, first)) = open() else { return };
+    let end = log.log_end();
+    drop(log);
+    let (log, second) = open().expect("what was opened once is opened again");
+    assert_eq!((log.log_end(), second.marks), (end, first.marks));
+}
+
+struct Zero;
+
+impl veena_contract::Entropy for Zero {
+    fn next_u64(&self) -> u64 {
+        0
+    }
+}
+
+/// A settle journal: what counts ends inside the file.
+pub fn journal_scan(bytes: &[u8]) {
+    for bytes in [bytes.to_vec(), grouped(bytes)] {
+        if let Ok(scan) = journal::scan(&bytes, 1) {
+            assert!(scan.end <= bytes.len() as u64);
+            assert!(scan.damaged.iter().all(|range| range.start < range.end));
+        }
+    }
+}
+
+/// A journal file of generation 1 whose groups have the input as bodies.
+fn grouped(bytes: &[u8]) -> Vec<u8> {
+    let mut input = bytes;
+    let mut file = b"VNJR\0\x01\0\0".to_vec();
+    file.extend_from_slice(&1_u64.to_be_bytes());
+    file.extend_from_slice(&(number(&mut input) & 0xffff).to_be_bytes());
+    let crc = crc32c::crc32c(&file);
+    file.extend_from_slice(&crc.to_be_bytes());
+    while !input.is_empty() {
+        let choice = take(&mut input, 1)[0];
+        let body = take(&mut input, usize::from(choice));
+        let at = file.len() as u64;
+        let mut head = b"VNJG".to_vec();
+        head.extend_from_slice(&u32::try_from(body.len()).expect("small").to_be_bytes());
+        head.extend_from_slice(&u32::from(choice & 7).to_be_bytes());
+        head.extend_from_slice(&at.to_be_bytes());
+        head.extend_from_slice(&crc32c::crc32c(body).to_be_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&1_u64.to_be_bytes()), &at.to_be_bytes());
+        let crc = crc32c::crc32c_append(crc, &head);
+        file.extend_from_slice(&head);
+        file.extend_from_slice(&crc.to_be_bytes());
+        file.extend_from_slice(body);
+    }
+    file
+}
+
+/// A cell: its value is the rest of the file.
+pub fn cell_decode(bytes: &[u8]) {
+    let mut mended = bytes.to_vec();
+    if mended.len() >= 16 {
+        mended[..8].copy_from_slice(b"VCEL\0\x01\0\x02");
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&mended[..12]), &mended[16..]);
+        mended[12..16].copy_from_slice(&crc.to_be_bytes());
+    }
+    for bytes in [bytes, &mended] {
+        if let Ok(value) = cell::decode(bytes, CellKind::WAL_CHECKPOINT) {
+            assert_eq!(value, &bytes[16..]);
+        }
+    }
+}
+
+/// An envelope: what is read is written back with the same meaning.
+pub fn envelope_decode(bytes: &[u8]) {
+    if let Ok(envelope) = Envelope::decode(&Bytes::copy_from_slice(bytes)) {
+        assert_eq!(Envelope::decode(&envelope.encode()).as_ref(), Ok(&envelope));
+    }
+}
+
+/// A stream table: what is read is written back with the same meaning.
+pub fn streams_snapshot(bytes: &[u8]) {
+    let guarded = [&b"VSTR\0\x01\0\0"[..], bytes].concat();
+    let mended = [&guarded[..], &crc32c::crc32c(&guarded).to_be_bytes()].concat();
+    for bytes in [bytes, &mended] {
+        if let Some(table) = StreamsSnapshot::decode(bytes) {
+            assert_eq!(StreamsSnapshot::decode(&table.encode()).as_ref(), Some(&table));
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The files of a node that does not run: what they hold, what is damaged, what can be made again.
+//!
+//! A survey changes nothing. A repair makes derived parts again and keeps a copy of every damaged range; it never cuts or drops a record.
+//! Whoever calls holds the directory's lock.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use veena_contract::{Offset, WalSeq};
+
+use crate::disk::{Disk, OpenMode, read_full_at, write_all_at};
+use crate::partition::{self, SideFile, SideKind};
+use crate::{journal, wal};
+
+/// The largest piece of a damaged range that is copied at once.
+const COPY_BYTES: usize = 1024 * 1024;
+/// How deep below `topics` the partitions lie.
+const TOPICS_DEPTH: usize = 3;
+
+/// What kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileKind {
+    /// A segment of the ingress WAL.
+    Wal,
+    /// The settle journal.
+    Settle,
+    /// A segment of a partition.
+    Partition,
+}
+
+/// What one file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFacts {
+    /// The file.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: FileKind,
+    /// How many intact records (values, of the settle journal).
+    pub records: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Which offsets or sequences.
+    pub span: Span,
+    /// Where a torn tail starts. Nothing in it was promised; the next start cuts it.
+    pub torn_at: Option<u64>,
+}
+
+/// Which records are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// None in particular.
+    None,
+    /// Offsets of a partition, from and to.
+    Offsets(Offset, Offset),
+    /// Sequences of the WAL, from and to.
+    Sequences(WalSeq, WalSeq),
+}
+
+/// One damaged range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it the damage starts.
+    pub at: u64,
+    /// Where it ends; `at` when no length can be told.
+    pub end: u64,
+    /// What is wrong.
+    pub reason: String,
+    /// The records concerned.
+    pub span: Span,
+}
+
+/// A derived part of a partition that can or cannot be made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derived {
+    /// The partition's directory.
+    pub dir: PathBuf,
+    /// Which part.
+    pub part: SideFile,
+}
+
+/// What a survey found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Every file of records.
+    pub files: Vec<FileFacts>,
+    /// What is damaged. Each names a file and a place in it.
+    pub findings: Vec<Finding>,
+    /// Derived parts that are missing or damaged.
+    pub derived: Vec<Derived>,
+}
+
+/// Why a survey or a repair could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// There is nothing of ours.
+    #[error("{} is neither the data directory of a node nor that of a partition", dir.display())]
+    NotOurs {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {step} {}", path.display())]
+    Io {
+        /// What was tried.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The WAL cannot be read.
+    #[error(transparent)]
+    Wal(#[from] wal::WalIoError),
+    /// A derived part could not be made again.
+    #[error("cannot make {} again", path.display())]
+    Rebuild {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: partition::RepairError,
+    },
+}
+
+fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OfflineError + use<> {
+    let path = path.to_owned();
+    move |source| OfflineError::Io { step, path, source }
+}
+
+/// What lies below a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The ingress WAL.
+    pub wal: Option<PathBuf>,
+    /// The settle journal.
+    pub settle: Option<PathBuf>,
+    /// Directories of partitions.
+    pub partitions: Vec<PathBuf>,
+    /// How many bytes their files have together.
+    pub bytes: u64,
+}
+
+/// Finds the logs of a node's data directory, or of one partition's.
+///
+/// # Errors
+/// [`OfflineError::NotOurs`] when there are none; of the file system.
+pub fn find(disk: &dyn Disk, dir: &Path) -> Result<Found, OfflineError> {
+    let mut found = Found::default();
+    let list = |dir: &Path| disk.list(dir).map_err(failed("list", dir));
+    let entries = list(dir)?;
+    if entries.iter().any(|entry| partition::is_segment_name(&entry.name)) {
+        found.partitions.push(dir.to_owned());
+    }
+    let holds = |name: &str| entries.iter().any(|entry| entry.is_dir && entry.name == name).then(|| dir.join(name));
+    found.wal = holds("ingress");
+    found.settle = holds("settle");
+    let topics = holds("topics");
+    if found.wal.is_none() && topics.is_none() && found.partitions.is_empty() {
+        return Err(OfflineError::NotOurs { dir: dir.to_owned() });
+    }
+    let mut level: Vec<PathBuf> = topics.into_iter().collect();
+    for _ in 0..TOPICS_DEPTH {
+        let mut next = Vec::new();
+        for dir in level {
+            next.extend(list(&dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| dir.join(entry.name)));
+        }
+        level = next;
+    }
+    found.partitions.extend(level);
+    for dir in found.wal.iter().chain(&found.settle).chain(&found.partitions) {
+        found.bytes += list(dir)?.iter().map(|entry| entry.len).sum::<u64>();
+    }
+    Ok(found)
+}
+
+/// Reads and checks everything that was found. `progress` is told how many bytes were read since it was last told.
+///
+/// # Errors
+/// When a file cannot be read at all; damage is no error.
+pub fn survey(disk: &Arc<dyn Disk>, found: &Found, progress: &mut dyn FnMut(u64)) -> Result<Survey, OfflineError> {
+    let mut survey = Survey::default();
+    if let Some(dir) = &found.wal {
+        survey.wal(disk, dir, progress)?;
+    }
+    if let Some(dir) = &found.settle {
+        survey.settle(disk.as_ref(), dir, progress)?;
+    }
+    for dir in &found.partitions {
+        survey.partition(disk.as_ref(), dir, progress)?;
+    }
+    Ok(survey)
+}
+
+impl Survey {
+    fn wal(&mut self, disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
+        let verified = wal::verify(disk, dir, progress)?;
+        let below = verified.checkpoint.unwrap_or_default();
+        for damage in verified.damage {
+            let mut reason = match damage.kind {
+                wal::DamageKind::Records => "records that were promised cannot be read".to_owned(),
+                wal::DamageKind::SegmentHeader => "segment header is damaged; its records are read without it".to_owned(),
+                wal::DamageKind::SegmentMissing => "segment is missing".to_owned(),
+                wal::DamageKind::CheckpointCell => "checkpoint cannot be read; the next start replays from the oldest record".to_owned(),
+                wal::DamageKind::StreamsCell => "list of streams cannot be read; the next start makes it again".to_owned(),
+                wal::DamageKind::IdCell => "identity cannot be read; the next start takes it from the segments".to_owned(),
+            };
+            if damage.kind == wal::DamageKind::Records && damage.end <= below {
+                reason.push_str("; all of them are dispatched, nothing is lost");
+            }
+            let span = if damage.first < damage.end { Span::Sequences(damage.first, damage.end) } else { Span::None };
+            self.findings.push(Finding { path: damage.path, at: damage.offset, end: damage.offset + damage.bytes, reason, span });
+        }
+        for segment in verified.segments {
+            let torn_at = verified.torn.as_ref().filter(|(path, _)| *path == segment.path).map(|(_, at)| *at);
+            self.files.push(FileFacts {
+                path: segment.path,
+                kind: FileKind::Wal,
+                records: segment.records,
+                bytes: segment.good_end,
+                span: Span::Sequences(segment.first, segment.end),
+                torn_at,
+            });
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, disk: &dyn Disk, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
+        let Some(facts) = journal::inspect(disk, dir).map_err(failed("read", dir))? else { return Ok(()) };
+        progress(facts.bytes);
+        for range in facts.damaged {
+            let reason = "settle state that was synced cannot be read: some messages may be handed out again".to_owned();
+            self.findings.push(Finding { path: facts.file.clone(), at: range.start, end: range.end, reason, span: Span::None });
+        }
+        let records = facts.entries as u64;
+        let (bytes, torn_at) = (facts.bytes, facts.torn_at);
+        self.files.push(FileFacts { path: facts.file, kind: FileKind::Settle, records, bytes, span: Span::None, torn_at });
+        Ok(())
+    }
+
+    fn partition(&mut self, disk: &dyn Disk, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
+        let report = partition::inspect(disk, dir).map_err(failed("read", dir))?;
+        for damage in report.damage {
+            let span = if damage.first < damage.next { Span::Offsets(damage.first, damage.next) } else { Span::None };
+            self.findings.push(Finding { path: damage.path, at: damage.at, end: damage.end, reason: damage.reason.to_owned(), span });
+        }
+        for segment in report.segments {
+            progress(segment.bytes);
+            self.files.push(FileFacts {
+                path: segment.path,
+                kind: FileKind::Partition,
+                records: segment.records,
+                bytes: segment.bytes,
+                span: Span::Offsets(segment.base, segment.end),
+                torn_at: segment.torn_at,
+            });
+        }
+        for part in partition::side_files(disk, dir).map_err(failed("read", dir))? {
+            if part.is_there && part.kind != SideKind::Header {
+                let what = if part.kind == SideKind::Index { "index" } else { "stream table" };
+                let reason = format!("{what} is damaged; {}", if part.is_derivable { "it can be made again" } else { "it is lost" });
+                self.findings.push(Finding { path: part.path.clone(), at: 0, end: 0, reason, span: Span::None });
+            }
+            self.derived.push(Derived { dir: dir.to_owned(), part });
+        }
+        Ok(())
+    }
+}
+
+/// Copies a damaged range into `quarantine`, durably, and answers where the copy is; `None` when there is nothing to copy. `now_ms` is part
+/// of its name, so that the node's own clean-up knows its age.
+///
+/// # Errors
+/// Of the file system.
+pub fn keep_copy(disk: &dyn Disk, quarantine: &Path, finding: &Finding, now_ms: u64) -> Result<Option<PathBuf>, OfflineError> {
+    let name = finding.path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or("file");
+    let source = match disk.open(&finding.path, OpenMode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("open", &finding.path)(error)),
+    };
+    let len = source.len().map_err(failed("measure", &finding.path))?;
+    let end = if finding.end > finding.at { finding.end.min(len) } else { len };
+    if finding.at >= end {
+        return Ok(None);
+    }
+    let dir = quarantine.join(format!("{now_ms:013}-damage"));
+    crate::disk::create_dir_durably(disk, &dir).map_err(failed("create", &dir))?;
+    let owner = finding.path.parent().map(flat_name).unwrap_or_default();
+    let path = dir.join(format!("{owner}{name}.{}-{end}", finding.at));
+    match disk.remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("replace", &path)(error)),
+        _ => {}
+    }
+    let copy = disk.open(&path, OpenMode::CreateNew).map_err(failed("create", &path))?;
+    let mut buf = vec![0; COPY_BYTES];
+    let mut at = finding.at;
+    while at < end {
+        let want = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+        let read = read_full_at(source.as_ref(), &mut buf[..want], at).map_err(failed("read", &finding.path))?;
+        if read == 0 {
+            break;
+        }
+        write_all_at(copy.as_ref(), &buf[..read], at - finding.at).map_err(failed("write", &path))?;
+        at += read as u64;
+    }
+    copy.sync_data().map_err(failed("sync", &path))?;
+    disk.sync_dir(&dir).map_err(failed("sync", &dir))?;
+    Ok(Some(path))
+}
+
+/// The last parts of a directory's path, as part of a file's name.
+fn flat_name(dir: &Path) -> String {
+    let parts: Vec<&str> = dir.components().filter_map(|part| part.as_os_str().to_str()).collect();
+    parts.iter().skip(parts.len().saturating_sub(3)).map(|part| format!("{part}.")).collect()
+}
+
+/// Makes one derived part again. A damaged file should have been copied before.
+///
+/// # Errors
+/// [`OfflineError::Rebuild`].
+pub fn rebuild(disk: &dyn Disk, derived: &Derived) -> Result<(), OfflineError> {
+    partition::rebuild(disk, &derived.dir, &derived.part)
+        .map_err(|source| OfflineError::Rebuild { path: derived.part.path.clone(), source })
+}

@@ -1,0 +1,245 @@
+//! Files of a node that does not run: damage is named by file and place, derived parts are made again, nothing is cut.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use veena_contract::{Offset, StreamId, WalSeq};
+use veena_storage::disk::mem::MemDisk;
+use veena_storage::disk::{Disk, OpenMode};
+use veena_storage::journal::{Journal, JournalConfig};
+use veena_storage::offline::{self, FileKind, Finding, Span, Survey};
+use veena_storage::partition::{
+    self, Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey,
+};
+use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry};
+
+use crate::support::Seeded;
+
+const DATA: &str = "/data";
+const PARTITION: &str = "/data/topics/default/1/p00000";
+
+/// A node's directory: a WAL of several segments, a settle journal of several groups, a partition of several segments.
+fn node() -> MemDisk {
+    let disk = MemDisk::new();
+    disk.create_dir_all(Path::new(PARTITION)).expect("created");
+    write_wal(&disk);
+    let (mut journal, _) = Journal::open(Arc::new(disk.clone()), &Path::new(DATA).join("settle"), JournalConfig::default()).expect("opens");
+    for key in 0..4_u8 {
+        journal.append(&[(1, &[key], Some(b"settled"))]).expect("appended");
+        journal.sync().expect("synced");
+    }
+    write_partition(&disk);
+    disk
+}
+
+fn write_wal(disk: &MemDisk) {
+    let config = WalConfig {
+        segment_bytes: 8192,
+        rotate_bytes_min: 6000,
+        spare_max: 2,
+        staged_bytes_max: 1024 * 1024,
+        undispatched_bytes_max: 16 * 1024 * 1024,
+    };
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), &Path::new(DATA).join("ingress"), config, &Seeded::new(1)).expect("opens");
+    wal.start_by_hand(Arc::new(|_| {}));
+    for number in 0..12_u8 {
+        let destination = Destination { group: 1, partition: 0 };
+        let entry = WalEntry { kind: RecordKind::Accept, destination, body: Bytes::from(vec![number; 1000]) };
+        let mut staged = wal.stage([entry].into_iter().collect()).expect("staged");
+        wal.flush_now();
+        staged.try_outcome().expect("flushed").expect("synced");
+    }
+    wal.close();
+}
+
+fn write_partition(disk: &MemDisk) {
+    let config = PartitionConfig { segment_bytes_max: 1000, segment_age_ms_max: 0, codec: Codec::None };
+    let cache = Arc::new(FrameCache::new(1024 * 1024));
+    let (mut log, _) = PartitionLog::open(Arc::new(disk.clone()), Path::new(PARTITION), config, cache, &Seeded::new(2)).expect("opens");
+    let mut marks = Marks::new();
+    for sequence in 1..9_u64 {
+        let key = StreamKey { stream: StreamId(9), source: 0 };
+        let record = NewRecord { sequence, id: None, body: Bytes::from(vec![7; 300]) };
+        let section = Section { key, origin: Origin::default(), is_tracked: true, last: sequence, records: vec![record] };
+        let appended = log.append(std::slice::from_ref(&section), 1_000 + sequence, &|| marks.clone()).expect("appended");
+        let synced = log.sync(appended).expect("synced");
+        let verified = log.verify(synced).expect("verified");
+        log.publish(verified);
+        marks.insert(key, partition::Mark::after(&section, marks.get(&key)));
+    }
+}
+
+fn survey(disk: &MemDisk) -> Survey {
+    let found = offline::find(disk, Path::new(DATA)).expect("ours");
+    let mut told = 0;
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let survey = offline::survey(&disk, &found, &mut |bytes| told += bytes).expect("read");
+    assert!(told > 0 && told <= found.bytes, "{told} of {}", found.bytes);
+    survey
+}
+
+fn files(survey: &Survey, kind: FileKind) -> Vec<PathBuf> {
+    survey.files.iter().filter(|file| file.kind == kind).map(|file| file.path.clone()).collect()
+}
+
+fn place_of(disk: &MemDisk, path: &Path, wanted: &[u8]) -> u64 {
+    let bytes = bytes_of(disk, path);
+    let at = bytes.windows(wanted.len()).position(|window| window == wanted).expect("it is there");
+    u64::try_from(at).expect("small")
+}
+
+fn bytes_of(disk: &MemDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read).expect("opens");
+    let mut bytes = vec![0; usize::try_from(file.len().expect("a length")).expect("small")];
+    assert_eq!(file.read_at(&mut bytes, 0).expect("reads"), bytes.len());
+    bytes
+}
+
+/// The one finding, which holds the flipped byte.
+fn only(survey: &Survey, path: &Path, byte: u64) -> Finding {
+    assert_eq!(survey.findings.len(), 1, "{:?}", survey.findings);
+    let finding = survey.findings[0].clone();
+    assert_eq!(finding.path, path);
+    assert!((finding.at..finding.end).contains(&byte), "{finding:?} does not hold byte {byte}");
+    finding
+}
+
+#[test]
+fn a_clean_directory_is_clean() {
+    let survey = survey(&node());
+    assert_eq!(survey.findings, Vec::new());
+    assert_eq!(survey.derived, Vec::new());
+    assert!(files(&survey, FileKind::Wal).len() > 1);
+    assert_eq!(files(&survey, FileKind::Settle).len(), 1);
+    assert!(files(&survey, FileKind::Partition).len() > 2);
+    let of = |kind| survey.files.iter().filter(|file| file.kind == kind).map(|file| file.records).sum::<u64>();
+    assert_eq!((of(FileKind::Wal), of(FileKind::Settle), of(FileKind::Partition)), (12, 4, 8));
+}
+
+#[test]
+fn a_flipped_bit_in_a_sealed_partition_segment_is_named() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Partition)[1].clone();
+    let byte = place_of(&disk, &path, &[7; 300]) + 100;
+    disk.flip_bit(&path, byte * 8 + 3).expect("flipped");
+    let finding = only(&survey(&disk), &path, byte);
+    let Span::Offsets(first, next) = finding.span else { panic!("{finding:?}") };
+    assert_eq!(next.0 - first.0, 1, "one record is concerned: {finding:?}");
+}
+
+#[test]
+fn a_flipped_bit_in_a_wal_segment_is_named() {
+    let clean = node();
+    for path in &files(&survey(&clean), FileKind::Wal)[..2] {
+        let disk = node();
+        // In the body of its first record, with others behind it.
+        let byte = 4096 + 72 + 10;
+        disk.flip_bit(path, byte * 8).expect("flipped");
+        let finding = only(&survey(&disk), path, byte);
+        assert!(matches!(finding.span, Span::Sequences(first, end) if end.0 - first.0 == 1), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_wal_segment_that_is_missing_is_named() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Wal)[1].clone();
+    disk.remove_file(&path).expect("removed");
+    let findings = survey(&disk).findings;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].path, path);
+    assert!(matches!(findings[0].span, Span::Sequences(first, end) if first < end && first > WalSeq(0)), "{findings:?}");
+}
+
+#[test]
+fn a_flipped_bit_in_the_settle_journal_is_named() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Settle)[0].clone();
+    let byte = place_of(&disk, &path, b"settled") + 2;
+    disk.flip_bit(&path, byte * 8).expect("flipped");
+    only(&survey(&disk), &path, byte);
+}
+
+#[test]
+fn a_torn_tail_is_no_damage() {
+    let disk = node();
+    let clean = survey(&disk);
+    let path = files(&clean, FileKind::Partition).pop().expect("a segment");
+    // All segments hold as much; the last is longer by what is allocated ahead.
+    let full = clean.files.iter().find(|file| file.kind == FileKind::Partition).expect("a segment").bytes;
+    disk.truncate(&path, full - 5).expect("cut");
+    let survey = survey(&disk);
+    assert_eq!(survey.findings, Vec::new());
+    assert!(survey.files.iter().any(|file| file.path == path && file.torn_at.is_some()), "{survey:?}");
+}
+
+#[test]
+fn derived_parts_are_made_again_as_they_were() {
+    let clean = node();
+    let names: Vec<String> = clean.list(Path::new(PARTITION)).expect("listed").into_iter().map(|entry| entry.name).collect();
+    let sides = names.iter().filter(|name| name.ends_with(".idx") || name.ends_with(".streams"));
+    let mut made = 0;
+    for name in sides {
+        let path = Path::new(PARTITION).join(name);
+        for case in 0..3 {
+            let disk = node();
+            match case {
+                0 => disk.remove_file(&path).expect("removed"),
+                1 => disk.truncate(&path, 1).expect("cut"),
+                _ => disk.flip_bit(&path, 8 * 40).expect("flipped"),
+            }
+            let before = survey(&disk);
+            assert_eq!(before.derived.len(), 1, "{name}: {before:?}");
+            assert_eq!(before.derived[0].part.path, path);
+            assert_eq!(before.findings.len(), usize::from(case > 0), "a missing derived file is no damage: {before:?}");
+            offline::rebuild(&disk, &before.derived[0]).expect("made again");
+            let after = survey(&disk);
+            assert_eq!((after.findings, after.derived), (Vec::new(), Vec::new()), "{name}");
+            assert_eq!(bytes_of(&disk, &path), bytes_of(&clean, &path), "{name} is as it was");
+            made += 1;
+        }
+    }
+    assert!(made >= 12, "{made} parts were made again");
+}
+
+#[test]
+fn a_segment_header_is_made_again_and_the_records_stay() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Partition)[1].clone();
+    disk.flip_bit(&path, 8 * 20).expect("flipped");
+    let before = survey(&disk);
+    only(&before, &path, 20);
+    assert_eq!(before.derived.len(), 1, "{:?}", before.derived);
+    offline::rebuild(&disk, &before.derived[0]).expect("made again");
+    let after = survey(&disk);
+    assert_eq!((after.findings, after.derived), (Vec::new(), Vec::new()));
+    assert_eq!(after.files.iter().filter(|file| file.kind == FileKind::Partition).map(|file| file.records).sum::<u64>(), 8);
+}
+
+#[test]
+fn a_copy_of_a_damaged_range_is_kept_and_the_file_is_left_as_it_is() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Partition)[0].clone();
+    let byte = place_of(&disk, &path, &[7; 300]) + 100;
+    disk.flip_bit(&path, byte * 8).expect("flipped");
+    let before = bytes_of(&disk, &path);
+    let finding = only(&survey(&disk), &path, byte);
+    let kept = offline::keep_copy(&disk, Path::new("/data/quarantine"), &finding, 17).expect("copied").expect("there is something");
+    assert!(kept.starts_with("/data/quarantine/0000000000017-damage"), "{}", kept.display());
+    let range = usize::try_from(finding.at).expect("small")..usize::try_from(finding.end).expect("small");
+    assert_eq!(bytes_of(&disk, &kept), before[range]);
+    assert_eq!(bytes_of(&disk, &path), before);
+    let again = offline::keep_copy(&disk, Path::new("/data/quarantine"), &finding, 17).expect("copied again");
+    assert_eq!(again, Some(kept));
+}
+
+#[test]
+fn one_partition_is_looked_at_alone_and_a_foreign_directory_is_refused() {
+    let disk = node();
+    let found = offline::find(&disk, Path::new(PARTITION)).expect("a partition");
+    assert_eq!((found.wal, found.settle, found.partitions), (None, None, vec![PathBuf::from(PARTITION)]));
+    assert!(matches!(offline::find(&disk, Path::new("/data/settle")), Err(offline::OfflineError::NotOurs { .. })));
+    let first = partition::inspect(&disk, Path::new(PARTITION)).expect("read").segments[0].base;
+    assert_eq!(first, Offset(0));
+}

@@ -1,0 +1,316 @@
+//! What clients do while the node is hurt: produce in every way, consume, settle in every way, look at the numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use veena_broker::Broker;
+use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, ReceiptHandle, Settle};
+use veena_contract::{Effect, Key, PartitionIndex, TopicRecord};
+use veena_loadtest_checker::{Consumed, Delivered, How, Observed, Op, Outcome, Sent, Settled};
+
+use crate::chance::Chance;
+use crate::history::{Opened, digest, label_of, payload};
+use crate::tally::Kind;
+use crate::world::{World, key_of, name, tenant};
+
+/// One client with what it uses.
+pub struct Client {
+    /// The world.
+    pub world: Arc<World>,
+    /// The node's engine.
+    pub broker: Broker,
+    /// Its number in the history.
+    pub number: u32,
+    /// Its chance.
+    pub chance: Chance,
+}
+
+/// How a message is produced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Single,
+    Batch,
+    Committed,
+}
+
+fn outcome_of(effect: Effect) -> Outcome {
+    match effect {
+        Effect::None => Outcome::Fail,
+        Effect::Possible => Outcome::Unknown,
+    }
+}
+
+impl Client {
+    fn record(&self, topic: &str) -> Option<Arc<TopicRecord>> {
+        self.broker.catalog().topic(&tenant(), &name(topic)).cloned()
+    }
+
+    /// Produces to any topic that takes direct produce, for ever.
+    pub async fn produce(mut self) {
+        let pace_ms = self.world.plan.pace_ms;
+        loop {
+            let pause = self.chance.ms(0, pace_ms);
+            tokio::time::sleep(pause).await;
+            let topic = self.any_root();
+            let way = *self.chance.pick(&[Way::Single, Way::Single, Way::Single, Way::Batch, Way::Committed]);
+            self.produce_once(topic, way).await;
+        }
+    }
+
+    fn any_root(&mut self) -> &'static str {
+        let direct: Vec<&'static str> =
+            self.world.plan.topics.iter().filter(|topic| topic.parent.is_none()).map(|topic| topic.name).collect();
+        let copies: Vec<&'static str> =
+            self.world.plan.topics.iter().filter(|topic| topic.parent.is_some_and(|(_, delay)| delay == 0)).map(|topic| topic.name).collect();
+        if !copies.is_empty() && self.chance.percent(10) {
+            return self.chance.pick(&copies);
+        }
+        self.chance.pick(&direct)
+    }
+
+    /// Sends one message to `topic` and says whether it was accepted.
+    pub async fn produce_one(&mut self, topic: &'static str) -> bool {
+        self.produce_once(topic, Way::Single).await
+    }
+
+    async fn produce_once(&mut self, topic: &'static str, way: Way) -> bool {
+        // The engine resolves the name when it is first polled: nothing comes between this and that.
+        let Some(record) = self.record(topic) else {
+            return false;
+        };
+        let count = if way == Way::Single { 1 } else { self.chance.between(1, 6) };
+        let mut messages = Vec::new();
+        let mut opened = Vec::new();
+        for _ in 0..count {
+            let (message, open) = self.draft(&record, way);
+            messages.push(message);
+            opened.push(open);
+        }
+        let (broker, topic) = (self.broker.clone(), name(topic));
+        let outcomes: Vec<Outcome> = match way {
+            Way::Single => {
+                let message = messages.pop().expect("invariant: one was drafted");
+                let answer = broker.produce(&tenant(), &topic, message).await;
+                vec![answer.map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok)]
+            }
+            Way::Batch => {
+                let answer = broker.produce_batch(&tenant(), &topic, messages).await;
+                let outcome = answer.map_or_else(|refused| outcome_of(refused.error.effect()), |()| Outcome::Ok);
+                vec![outcome; opened.len()]
+            }
+            Way::Committed => match broker.produce_committed(&tenant(), &topic, messages).await {
+                Ok(answers) => answers.iter().map(|answer| answer.as_ref().map_or_else(|e| outcome_of(e.effect()), |_| Outcome::Ok)).collect(),
+                Err(refused) => vec![outcome_of(refused.error.effect()); opened.len()],
+            },
+        };
+        let is_ok = outcomes.iter().all(|outcome| *outcome == Outcome::Ok);
+        for (open, outcome) in opened.into_iter().zip(outcomes) {
+            self.world.history.close(open, outcome);
+        }
+        is_ok
+    }
+
+    /// Keys of one way of producing are its own: between the ways no order is promised.
+    fn draft(&mut self, record: &TopicRecord, way: Way) -> (NewMessage, Opened) {
+        let label = self.world.history.new_label();
+        let bytes = match self.chance.below(50) {
+            0 => self.chance.between(10_000, 30_000),
+            1..=5 => self.chance.between(300, 4_000),
+            _ => self.chance.between(16, 300),
+        };
+        let payload = payload(label, usize::try_from(bytes).unwrap_or(16));
+        let key = self.chance.percent(60).then(|| {
+            let way = if way == Way::Committed { "sync" } else { "wal" };
+            format!("k{}.{}.{way}", self.number, self.chance.below(4))
+        });
+        let partition = if key.is_none() && self.chance.percent(30) {
+            Some(PartitionIndex(u32::try_from(self.chance.below(u64::from(record.partitions))).unwrap_or(0)))
+        } else {
+            None
+        };
+        let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload) };
+        let open = self.world.history.open(self.number, Op::Produce(sent));
+        let key = key.and_then(|key| Key::parse(Bytes::from(key)).expect("invariant: a short key"));
+        (NewMessage { key, partition, headers: Vec::new(), payload: Bytes::from(payload) }, open)
+    }
+
+    /// Consumes one topic and settles what comes, in every way, for ever.
+    pub async fn consume(mut self, topic: &'static str) {
+        let mut stale: Vec<(Arc<TopicRecord>, ReceiptHandle, u64)> = Vec::new();
+        loop {
+            let (max, wait_ms) = (self.chance.between(1, 20), self.chance.below(3) * self.chance.below(1_000));
+            let partition = self.chance.percent(25);
+            let patience = self.chance.percent(10).then(|| self.chance.ms(0, 400));
+            let found = self.take(topic, max, wait_ms, partition, patience).await;
+            let is_empty = found.is_none();
+            if let Some((record, deliveries)) = found {
+                for delivery in deliveries {
+                    self.settle_somehow(&record, &delivery, &mut stale).await;
+                }
+            }
+            let now = self.world.time.now_us();
+            for at in (0..stale.len()).rev() {
+                if stale[at].2 < now && self.chance.percent(50) {
+                    let (record, handle, _) = stale.swap_remove(at);
+                    self.world.tally.add(Kind::StaleHandle);
+                    let how = *self.chance.pick(&[Settle::Nack, Settle::Ack, Settle::Extend]);
+                    self.settle(&record, handle, how);
+                }
+            }
+            let pause = if is_empty { self.chance.ms(5, 200) } else { self.chance.ms(0, 40) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One request. `None` when nothing was delivered.
+    pub async fn take(
+        &mut self,
+        topic: &str,
+        messages_max: u64,
+        wait_ms: u64,
+        is_one_partition: bool,
+        patience: Option<Duration>,
+    ) -> Option<(Arc<TopicRecord>, Vec<Delivery>)> {
+        let record = self.record(topic)?;
+        let partition =
+            is_one_partition.then(|| PartitionIndex(u32::try_from(self.chance.below(u64::from(record.partitions))).unwrap_or(0)));
+        let request = ConsumeRequest {
+            tenant: tenant(),
+            topic: name(topic),
+            partition,
+            messages_max: usize::try_from(messages_max).unwrap_or(1),
+            bytes_max: 256 * 1024,
+            wait: Duration::from_millis(wait_ms),
+        };
+        let consumed = Consumed { topic: key_of(&record), visibility_us: record.visibility_timeout_ms * 1000, messages: Vec::new() };
+        let opened = self.world.history.open(self.number, Op::Consume(consumed));
+        let asked = self.broker.consume(request);
+        let answer = match patience {
+            None => asked.await,
+            Some(patience) => match tokio::time::timeout(patience, asked).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.world.history.close(opened, Outcome::Unknown);
+                    return None;
+                }
+            },
+        };
+        let deliveries = match answer {
+            Ok(deliveries) => deliveries,
+            Err(error) => {
+                self.world.history.close(opened, outcome_of(error.effect()));
+                return None;
+            }
+        };
+        let messages = deliveries.messages().to_vec();
+        if !messages.is_empty() && patience.is_some() && self.chance.percent(60) {
+            self.world.tally.add(Kind::UnwrittenDelivery);
+            drop(deliveries);
+            self.world.history.close(opened, Outcome::Unknown);
+            return None;
+        }
+        deliveries.written();
+        self.world.history.close_with(opened, Outcome::Ok, messages.iter().map(delivered).collect());
+        (!messages.is_empty()).then_some((record, messages))
+    }
+
+    async fn settle_somehow(&mut self, record: &Arc<TopicRecord>, delivery: &Delivery, stale: &mut Vec<(Arc<TopicRecord>, ReceiptHandle, u64)>) {
+        let Some(lease) = delivery.lease else { return };
+        let visibility = record.visibility_timeout_ms;
+        match self.chance.below(100) {
+            0..=64 => {
+                self.settle(record, lease.handle, Settle::Ack);
+            }
+            65..=74 => {
+                let pause = self.chance.ms(0, visibility);
+                tokio::time::sleep(pause).await;
+                self.settle(record, lease.handle, Settle::Ack);
+            }
+            75..=81 => {
+                self.settle(record, lease.handle, Settle::Nack);
+            }
+            82..=88 => {
+                let pause = self.chance.ms(0, visibility / 2);
+                tokio::time::sleep(pause).await;
+                self.settle(record, lease.handle, Settle::Extend);
+                let pause = self.chance.ms(0, visibility);
+                tokio::time::sleep(pause).await;
+                self.settle(record, lease.handle, Settle::Ack);
+            }
+            89..=92 => self.world.tally.add(Kind::LeaseLeft),
+            _ => {
+                self.world.tally.add(Kind::LeaseLeft);
+                let due = self.world.time.now_us() + (visibility + self.chance.below(1_500)) * 1000;
+                stale.push((Arc::clone(record), lease.handle, due));
+            }
+        }
+    }
+
+    /// Settles one lease and says whether it was applied. The topic may be another incarnation by now; then the handle is nobody's.
+    pub fn settle(&self, record: &TopicRecord, handle: ReceiptHandle, how: Settle) -> bool {
+        let is_same = self.record(record.name.as_str()).is_some_and(|living| living.id == record.id);
+        if !is_same {
+            return false;
+        }
+        let at = self.world.time.now_us();
+        let answer = self.broker.settle(&tenant(), &record.name, handle, how);
+        let outcome = answer.as_ref().map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok);
+        let how = match how {
+            Settle::Ack => How::Ack,
+            Settle::Extend => How::Extend,
+            Settle::Nack => How::Nack,
+        };
+        let settled = Settled { topic: key_of(record), handle: Arc::from(handle.to_string()), how };
+        self.world.history.note(self.number, at, Op::Settle(settled), outcome);
+        answer.is_ok()
+    }
+
+    /// Looks at every partition of a topic.
+    pub async fn observe(&self, topic: &str) {
+        let Some(record) = self.record(topic) else { return };
+        let at = self.world.time.now_us();
+        let Ok(stats) = self.broker.describe(&tenant(), &name(topic), None).await else { return };
+        for stats in stats.into_iter().flatten() {
+            let observed = Observed {
+                topic: key_of(&record),
+                partition: stats.partition.get(),
+                log_end: stats.log_end.get(),
+                high_watermark: stats.high_watermark.get(),
+                frontier: Some(stats.frontier.get()),
+            };
+            self.world.history.note(self.number, at, Op::Observe(observed), Outcome::Ok);
+        }
+    }
+
+    /// Looks at any topic now and then, for ever.
+    pub async fn watch(mut self) {
+        loop {
+            let pause = self.chance.ms(20, 500);
+            tokio::time::sleep(pause).await;
+            let at = self.chance.index(self.world.plan.topics.len());
+            let topic = self.world.plan.topics[at].name;
+            self.observe(topic).await;
+        }
+    }
+
+    /// The disk hangs and the processor does not: what can be seen and taken now, the node has said.
+    pub async fn last_look(mut self) {
+        for at in 0..self.world.plan.topics.len() {
+            let topic = self.world.plan.topics[at].name;
+            self.observe(topic).await;
+            let _ = self.take(topic, 20, 0, false, None).await;
+        }
+    }
+}
+
+fn delivered(delivery: &Delivery) -> Delivered {
+    Delivered {
+        partition: delivery.partition.get(),
+        offset: delivery.offset.get(),
+        id: Some(Arc::from(delivery.id.to_string())),
+        label: label_of(&delivery.payload),
+        digest: digest(&delivery.payload),
+        handle: delivery.lease.map_or_else(|| Arc::from(""), |lease| Arc::from(lease.handle.to_string())),
+    }
+}

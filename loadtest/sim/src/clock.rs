@@ -1,0 +1,56 @@
+//! One time line over all lives of the node. A life runs on a runtime whose clock is paused; between lives time passes too.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use veena_contract::WallClock;
+
+const EPOCH_MS: u64 = 1_700_000_000_000;
+
+/// Virtual time, and the node's wall clock, which may be off by any amount.
+#[derive(Debug, Default)]
+pub struct SimTime {
+    base_us: AtomicU64,
+    origin: Mutex<Option<Instant>>,
+    offset_ms: AtomicI64,
+    offset_ms_max: AtomicI64,
+}
+
+impl SimTime {
+    /// A runtime was started: its clock carries the time line on. Called inside it.
+    pub fn begin_life(&self) {
+        *self.origin.lock() = Some(Instant::now());
+    }
+
+    /// The runtime ends; the next one starts `down_us` later. Called inside it.
+    pub fn end_life(&self, down_us: u64) {
+        let now = self.now_us();
+        *self.origin.lock() = None;
+        self.base_us.store(now + down_us, Ordering::Relaxed);
+    }
+
+    /// Microseconds since the run began.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        let elapsed = self.origin.lock().map_or(0, |origin| u64::try_from(origin.elapsed().as_micros()).unwrap_or(0));
+        self.base_us.load(Ordering::Relaxed) + elapsed
+    }
+
+    /// The wall clock jumps.
+    pub fn jump(&self, by_ms: i64) {
+        let offset = self.offset_ms.fetch_add(by_ms, Ordering::Relaxed) + by_ms;
+        self.offset_ms_max.fetch_max(offset, Ordering::Relaxed);
+    }
+
+    /// The wall clock is right again: no earlier than it ever was.
+    pub fn heal(&self) {
+        self.offset_ms.store(self.offset_ms_max.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl WallClock for SimTime {
+    fn now_ms(&self) -> u64 {
+        (EPOCH_MS + self.now_us() / 1000).saturating_add_signed(self.offset_ms.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,254 @@
+//! One life under faults: from a start, which may fail, to an end, which may be a crash at any call of the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use veena_loadtest_checker::{Down, NodeChange};
+use veena_storage::disk::Disk;
+use veena_storage::disk::mem::{Fault, FaultKind, Op};
+
+use crate::chance::Chance;
+use crate::clients::Client;
+use crate::disk::Watch;
+use crate::node::Node;
+use crate::plan::Role;
+use crate::tally::Kind;
+use crate::world::World;
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Kill,
+    PowerCut,
+    PowerCutInWrite,
+    Stop,
+}
+
+const OBSERVER: u32 = 900;
+const CONSUMERS: u32 = 100;
+
+/// Lives once. Called inside a runtime of its own, which is dropped afterwards with all that is left of the node.
+pub async fn live(world: Arc<World>, mut chance: Chance) {
+    world.time.begin_life();
+    let disk = world.disk.lock().clone();
+    disk.clear_faults();
+    disk.set_capacity(u64::MAX);
+    let watch = Watch::new(Arc::clone(&world.time), Arc::clone(&world.trace), Arc::clone(&world.tally));
+    let end = *chance.pick(&[End::Kill, End::Kill, End::PowerCut, End::PowerCut, End::PowerCutInWrite, End::Stop, End::Stop]);
+    let life = Life { world: Arc::clone(&world), watch, end };
+    let mut is_hurt = false;
+    if end != End::Stop && chance.percent(15) {
+        disk.cut_power_at(chance.below(60));
+    } else if chance.percent(12) {
+        is_hurt = true;
+        disk.inject(any_fault(&mut chance));
+    }
+    match Node::start(&world, &life.watch).await {
+        Ok(node) => {
+            let started = world.time.now_us();
+            world.history.node(started, NodeChange::Started);
+            life.run(&node, &mut chance).await;
+            node.judge_counters(&world);
+        }
+        Err(reason) => {
+            if !life.watch.is_cut() && !is_hurt {
+                world.complain(format!("the node does not start, and nothing was in its way: {reason}"));
+            }
+            world.tally.add(Kind::DeathAtStart);
+            life.crash(&mut chance);
+        }
+    }
+    if life.watch.has_hurt_settle() {
+        *world.has_hurt_settle.lock() = true;
+    }
+    life.watch.end();
+    world.history.end_life();
+    world.time.end_life(chance.between(0, 3_000_000));
+}
+
+struct Life {
+    world: Arc<World>,
+    watch: Arc<Watch>,
+    end: End,
+}
+
+impl Life {
+    async fn run(&self, node: &Node, chance: &mut Chance) {
+        let mut clients = JoinSet::new();
+        // A child of the start must be there before the first message.
+        let mut tries = 0;
+        while let Err(reason) = node.create_topics(&self.world).await {
+            tries += 1;
+            if self.watch.is_cut() || tries > 40 {
+                if !self.watch.is_cut() {
+                    self.world.complain(format!("topics cannot be created: {reason}"));
+                }
+                return self.crash(chance);
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+        self.start_clients(node, chance, &mut clients);
+        let is_inside = self.end != End::Stop && chance.percent(65);
+        let span = chance.ms(200, 4_000);
+        let turmoil = tokio::time::timeout(span, self.turmoil(node, chance));
+        tokio::select! {
+            biased;
+            () = self.watch.cut() => {}
+            ended = turmoil => ended.unwrap_or(()),
+        }
+        if self.end == End::Stop {
+            return self.stop(node, chance).await;
+        }
+        if is_inside && !self.watch.is_cut() {
+            self.world.disk.lock().cut_power_at(chance.below(40));
+            let _ = tokio::time::timeout(Duration::from_secs(3), self.watch.cut()).await;
+        }
+        if self.watch.is_cut() {
+            for _ in 0..chance.below(30) {
+                tokio::task::yield_now().await;
+            }
+            let look = self.client(node, OBSERVER + 1, chance).last_look();
+            let _ = tokio::time::timeout(Duration::from_millis(5), look).await;
+        }
+        self.crash(chance);
+    }
+
+    fn client(&self, node: &Node, number: u32, chance: &mut Chance) -> Client {
+        Client { world: Arc::clone(&self.world), broker: node.broker.clone(), number, chance: chance.fork() }
+    }
+
+    fn start_clients(&self, node: &Node, chance: &mut Chance, clients: &mut JoinSet<()>) {
+        for number in 1..=self.world.plan.producers {
+            clients.spawn(self.client(node, number, chance).produce());
+        }
+        let mut number = CONSUMERS;
+        for topic in &self.world.plan.topics {
+            for _ in 0..self.world.plan.consumers {
+                clients.spawn(self.client(node, number, chance).consume(topic.name));
+                number += 1;
+            }
+        }
+        clients.spawn(self.client(node, OBSERVER, chance).watch());
+    }
+
+    /// Faults and changes of the catalog, until dropped.
+    async fn turmoil(&self, node: &Node, chance: &mut Chance) {
+        let disk = self.world.disk.lock().clone();
+        let is_calm = chance.percent(20);
+        loop {
+            let pause = chance.ms(10, 700);
+            tokio::time::sleep(pause).await;
+            if is_calm {
+                continue;
+            }
+            match chance.below(12) {
+                0..=4 => disk.inject(any_fault(chance)),
+                5 => self.fill(&disk, chance).await,
+                6 => {
+                    let by = i64::try_from(*chance.pick(&[900, 5_000, 90_000])).unwrap_or(0);
+                    self.world.time.jump(if chance.percent(50) { by } else { -by });
+                    self.world.tally.add(Kind::ClockJump);
+                }
+                7 => {
+                    let at = self.world.time.now_us();
+                    let still = chance.ms(50, 2_500);
+                    tokio::time::advance(still).await;
+                    self.world.history.node(at, NodeChange::Paused);
+                    self.world.tally.add(Kind::Pause);
+                }
+                8 | 9 => self.change_catalog(node, chance).await,
+                _ => disk.clear_faults(),
+            }
+        }
+    }
+
+    /// The disk is full for a while, and then has room.
+    async fn fill(&self, disk: &veena_storage::disk::mem::MemDisk, chance: &mut Chance) {
+        let Ok(space) = disk.space("/data".as_ref()) else { return };
+        disk.set_capacity((space.total - space.available).saturating_add(chance.below(64 * 1024)));
+        let pause = chance.ms(50, 1_500);
+        tokio::time::sleep(pause).await;
+        disk.set_capacity(u64::MAX);
+    }
+
+    async fn change_catalog(&self, node: &Node, chance: &mut Chance) {
+        let world = &self.world;
+        let plans: Vec<_> = world.plan.topics.iter().filter(|plan| matches!(plan.role, Role::Doomed | Role::Late)).collect();
+        if plans.is_empty() {
+            return;
+        }
+        let plan = *chance.pick(&plans);
+        let (is_there, is_doomed) = (node.topic(plan.name).is_some(), plan.role == Role::Doomed);
+        if is_there && is_doomed {
+            if node.delete_topic(world, plan.name).await.is_ok() {
+                world.tally.add(Kind::TopicDeleted);
+            }
+        } else if !is_there && node.create_topic(world, plan).await.is_ok() {
+            world.tally.add(if is_doomed { Kind::TopicRecreated } else { Kind::ChildAttached });
+        }
+    }
+
+    /// The life ends by a crash, here and now.
+    fn crash(&self, chance: &mut Chance) {
+        let (world, is_cut) = (&self.world, self.watch.is_cut());
+        let mut disk = world.disk.lock();
+        let mut random = || chance.next_u64();
+        let (kind, down) = match self.end {
+            End::Kill | End::Stop => {
+                disk.crash_kill();
+                (if is_cut { Kind::KillInside } else { Kind::Kill }, Down::Killed)
+            }
+            End::PowerCut => {
+                disk.crash_power(&mut random);
+                (if is_cut { Kind::PowerCutInside } else { Kind::PowerCut }, Down::PowerCut)
+            }
+            End::PowerCutInWrite => {
+                disk.crash_power_in_write(&mut random);
+                (Kind::PowerCutInWrite, Down::PowerCut)
+            }
+        };
+        *disk = disk.reopen();
+        world.tally.add(kind);
+        world.trace.line(&format!("{} {kind:?}", world.time.now_us()));
+        world.history.node(world.time.now_us(), NodeChange::Down(down));
+    }
+
+    /// The life ends by a clean stop; sometimes the power goes right after it.
+    async fn stop(&self, node: &Node, chance: &mut Chance) {
+        let world = &self.world;
+        let at = world.time.now_us();
+        if let Err(reason) = node.stop().await {
+            world.complain(reason);
+        }
+        // A stop that could not write settle state forgets as a crash does; the node said so.
+        let down = if self.watch.has_hurt_settle() { Down::PowerCut } else { Down::Stopped };
+        let mut disk = world.disk.lock();
+        if chance.percent(35) {
+            disk.crash_power(&mut || chance.next_u64());
+            world.tally.add(Kind::StopThenPowerCut);
+        } else {
+            disk.crash_kill();
+            world.tally.add(Kind::Stop);
+        }
+        *disk = disk.reopen();
+        world.history.node(at, NodeChange::Down(down));
+    }
+}
+
+/// A fault of the file system: of which calls, on which files, how often.
+fn any_fault(chance: &mut Chance) -> Fault {
+    let areas = ["/ingress", "/topics", "/topics", "/topics", "/settle", ""];
+    let path_contains = (*chance.pick(&areas)).to_owned();
+    let (op, kind) = match chance.below(11) {
+        0..=3 => (Op::Sync, FaultKind::Eio),
+        4 => (Op::SyncDir, FaultKind::Eio),
+        5 => (Op::Write, FaultKind::Eio),
+        6 => (Op::Write, FaultKind::ErrorAfter(chance.index(300))),
+        7 | 8 => (Op::Write, FaultKind::ShortWrite(1 + chance.index(100))),
+        9 => (Op::Read, FaultKind::Eio),
+        _ => (Op::Create, FaultKind::Eio),
+    };
+    let times = if matches!(kind, FaultKind::ShortWrite(_)) { chance.between(1, 40) } else { *chance.pick(&[1, 1, 2, 20]) };
+    Fault { op, path_contains, after: chance.below(12), times, kind }
+}

@@ -1,0 +1,101 @@
+//! I3 on the logs themselves: no message id twice, every stream in order, and each child holds its parent's records from the attach point
+//! on, once each and in order.
+
+use std::collections::BTreeMap;
+
+use veena_broker::Broker;
+use veena_broker::errors::ReplayError;
+use veena_contract::{ChildLink, MessageId, Offset, PartitionIndex, StreamId, TopicId, TopicRecord};
+
+use crate::world::{World, tenant};
+
+/// Where a message lies.
+type Place = (u32, u64);
+
+/// One topic's logs: what is retained, by partition and offset.
+#[derive(Default)]
+struct Logs {
+    entries: Vec<(Place, MessageId)>,
+    by_id: BTreeMap<(StreamId, u64), Place>,
+}
+
+/// Reads every log by replay and checks it.
+pub async fn check(world: &World, broker: &Broker) {
+    let view = broker.catalog();
+    let mut all: BTreeMap<TopicId, Logs> = BTreeMap::new();
+    for record in view.topics.values() {
+        let logs = read(world, broker, record).await;
+        if record.parent.is_none() {
+            check_streams(world, record, &logs);
+        }
+        all.insert(record.id, logs);
+    }
+    for parent in view.topics.values() {
+        for link in &parent.children {
+            if let (Some(above), Some(below)) = (all.get(&parent.id), all.get(&link.child_id)) {
+                check_child(world, parent, link, above, below);
+            }
+        }
+    }
+}
+
+async fn read(world: &World, broker: &Broker, record: &TopicRecord) -> Logs {
+    let mut logs = Logs::default();
+    for partition in 0..record.partitions {
+        let mut offset = 0;
+        loop {
+            let found = match broker.replay(&tenant(), &record.name, PartitionIndex(partition), Offset(offset)).await {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(ReplayError::AgedOut { oldest, .. }) if record.retention_ms > 0 && oldest.0 > offset => {
+                    offset = oldest.0;
+                    continue;
+                }
+                Err(error) => {
+                    world.complain(format!("{}/{partition}@{offset} cannot be read: {error}", record.name));
+                    break;
+                }
+            };
+            let place = (partition, offset);
+            logs.entries.push((place, found.id));
+            if let Some(earlier) = logs.by_id.insert((found.id.stream, found.id.sequence), place) {
+                world.complain(format!("{}: message {} lies at {earlier:?} and at {place:?}", record.name, found.id));
+            }
+            offset += 1;
+        }
+    }
+    logs
+}
+
+/// Sequences of one stream rise along a log.
+fn check_streams(world: &World, record: &TopicRecord, logs: &Logs) {
+    let mut last: BTreeMap<(u32, StreamId), u64> = BTreeMap::new();
+    for ((partition, offset), id) in &logs.entries {
+        let before = last.insert((*partition, id.stream), id.sequence);
+        if before.is_some_and(|before| before >= id.sequence) {
+            world.complain(format!("{}/{partition}@{offset}: message {id} lies behind {before:?} of its own stream", record.name));
+        }
+    }
+}
+
+fn check_child(world: &World, parent: &TopicRecord, link: &ChildLink, above: &Logs, below: &Logs) {
+    let attached_at = |partition: u32| usize::try_from(partition).ok().and_then(|at| link.attach_offsets.get(at)).map_or(0, |offset| offset.0);
+    for ((partition, offset), id) in &above.entries {
+        let copy = below.by_id.get(&(id.stream, id.sequence));
+        let is_owed = *offset >= attached_at(*partition);
+        if is_owed != copy.is_some() {
+            let (is, must) = if is_owed { ("is missing in", "from") } else { ("is in", "before") };
+            let name = &parent.name;
+            world.complain(format!("{name}/{partition}@{offset} ({id}), {must} the attach point on, {is} its child {} at {copy:?}", link.child));
+        }
+    }
+    let mut last: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for ((partition, offset), id) in &below.entries {
+        let Some((source, from)) = above.by_id.get(&(id.stream, id.sequence)) else { continue };
+        let before = last.insert((*partition, *source), *from);
+        if before.is_some_and(|before| before >= *from) {
+            let name = &link.child;
+            world.complain(format!("{name}/{partition}@{offset}: record {source}@{from} of the parent lies behind {before:?}"));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How often each thing that can go wrong went wrong. A kind that never came proves nothing, so it is told.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What can happen to the node and its clients.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Kind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+kinds! {
+    /// The process was killed between two calls of the disk.
+    Kill,
+    /// The process was killed inside one.
+    KillInside,
+    /// The power went between two calls of the disk.
+    PowerCut,
+    /// The power went inside a changing call.
+    PowerCutInside,
+    /// The power went inside a write, which was torn.
+    PowerCutInWrite,
+    /// The node died while it started.
+    DeathAtStart,
+    /// A clean stop.
+    Stop,
+    /// A clean stop, and then the power went.
+    StopThenPowerCut,
+    /// A sync of the ingress WAL failed.
+    WalSyncError,
+    /// A sync of a partition log failed.
+    PartitionSyncError,
+    /// A sync of the settle journal failed.
+    SettleSyncError,
+    /// A sync of a directory failed.
+    DirSyncError,
+    /// A write failed, some of its bytes may be there.
+    WriteError,
+    /// A read failed.
+    ReadError,
+    /// A write took fewer bytes than it was given.
+    ShortWrite,
+    /// The disk was full.
+    DiskFull,
+    /// The wall clock jumped.
+    ClockJump,
+    /// The process stood still for a while.
+    Pause,
+    /// A topic was deleted while it was used.
+    TopicDeleted,
+    /// A deleted topic was created again.
+    TopicRecreated,
+    /// A child was attached while its parent was used.
+    ChildAttached,
+    /// Retention removed a segment.
+    Retention,
+    /// A consumer's answer could not be written.
+    UnwrittenDelivery,
+    /// A lease was left to run out.
+    LeaseLeft,
+    /// A handle was used after its lease had run out.
+    StaleHandle,
+}
+
+/// Counts of one run.
+#[derive(Debug, Default)]
+pub struct Tally(Mutex<BTreeMap<Kind, u64>>);
+
+impl Tally {
+    /// One more.
+    pub fn add(&self, kind: Kind) {
+        self.add_many(kind, 1);
+    }
+
+    /// `count` more.
+    pub fn add_many(&self, kind: Kind, count: u64) {
+        if count > 0 {
+            *self.0.lock().entry(kind).or_insert(0) += count;
+        }
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<Kind, u64> {
+        self.0.lock().clone()
+    }
+}

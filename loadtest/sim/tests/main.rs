@@ -1,0 +1,3 @@
+//! The simulator repeats itself, and the fixed seeds hold.
+
+mod seeds;

@@ -1,0 +1,162 @@
+//! `veena log` on the files of a node: what is damaged is named, a clean directory is clean, a running node is left alone.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use serde_json::Value;
+use veena_contract::{Entropy, StreamId};
+use veena_loadtest_driver::api::Client;
+use veena_storage::disk::real::RealDisk;
+use veena_storage::journal::{Journal, JournalConfig};
+use veena_storage::partition::{Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey};
+use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry};
+
+use crate::support::{BIN, STOP_DEADLINE, consume_exactly, create_narrow, produce_all, scratch, start};
+
+struct Counting(std::sync::atomic::AtomicU64);
+
+impl Entropy for Counting {
+    fn next_u64(&self) -> u64 {
+        self.0.fetch_add(0x9e37_79b9, std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+fn entropy() -> Counting {
+    Counting(std::sync::atomic::AtomicU64::new(7))
+}
+
+/// Files as a node leaves them, with segments so small that there are several.
+fn lay_out(data: &Path) -> PathBuf {
+    let disk = Arc::new(RealDisk);
+    let partition = data.join("topics/default/1/p00000");
+    std::fs::create_dir_all(&partition).expect("created");
+    let config = WalConfig { segment_bytes: 8192, rotate_bytes_min: 6000, spare_max: 2, ..WalConfig::default() };
+    let (wal, _) = Wal::open(disk.clone(), &data.join("ingress"), config, &entropy()).expect("opens");
+    wal.start_by_hand(Arc::new(|_| {}));
+    for number in 0..12_u8 {
+        let destination = Destination { group: 1, partition: 0 };
+        let entry = WalEntry { kind: RecordKind::Accept, destination, body: vec![number; 1000].into() };
+        let mut staged = wal.stage([entry].into_iter().collect()).expect("staged");
+        wal.flush_now();
+        staged.try_outcome().expect("flushed").expect("synced");
+    }
+    wal.close();
+    let (mut journal, _) = Journal::open(disk.clone(), &data.join("settle"), JournalConfig::default()).expect("opens");
+    for key in 0..4_u8 {
+        journal.append(&[(1, &[key], Some(b"settled"))]).expect("appended");
+        journal.sync().expect("synced");
+    }
+    let config = PartitionConfig { segment_bytes_max: 1000, segment_age_ms_max: 0, codec: Codec::None };
+    let (mut log, _) = PartitionLog::open(disk, &partition, config, Arc::new(FrameCache::new(1 << 20)), &entropy()).expect("opens");
+    for sequence in 1..9_u64 {
+        let record = NewRecord { sequence, id: None, body: vec![7; 300].into() };
+        let key = StreamKey { stream: StreamId(9), source: 0 };
+        let section = Section { key, origin: Origin::default(), is_tracked: false, last: sequence, records: vec![record] };
+        let appended = log.append(&[section], 1_000 + sequence, &Marks::new).expect("appended");
+        let synced = log.sync(appended).expect("synced");
+        let verified = log.verify(synced).expect("verified");
+        log.publish(verified);
+    }
+    partition
+}
+
+fn veena(words: &[&str], dir: &Path) -> Output {
+    Command::new(BIN).arg("log").args(words).arg(dir).output().expect("the command runs")
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The first file of this kind with something behind it, by what the tool lists.
+fn file_of(data: &Path, kind: &str) -> PathBuf {
+    let listed = lines(&veena(&["inspect", "--json"], data));
+    let names = listed.iter().filter(|line| line["kind"] == kind).filter_map(|line| line["file"].as_str());
+    data.join(names.collect::<Vec<_>>().first().expect("there is one"))
+}
+
+fn flip(path: &Path, wanted: &[u8]) -> u64 {
+    let mut bytes = std::fs::read(path).expect("readable");
+    let at = bytes.windows(wanted.len()).position(|window| window == wanted).expect("it is there") + 1;
+    bytes[at] ^= 4;
+    std::fs::write(path, bytes).expect("written");
+    u64::try_from(at).expect("small")
+}
+
+#[test]
+fn a_flipped_bit_is_named_by_file_and_place_whichever_log_it_is_in() {
+    let cases: [(&str, &[u8]); 3] = [("partition", &[7; 300]), ("wal", &[1; 1000]), ("settle", b"settled")];
+    for (kind, wanted) in cases {
+        let dir = scratch();
+        lay_out(dir.path());
+        let clean = veena(&["verify", "--json"], dir.path());
+        assert!(clean.status.success(), "{clean:?}");
+        assert_eq!(lines(&clean).last().expect("a summary")["damaged"], 0);
+        let path = file_of(dir.path(), kind);
+        let at = flip(&path, wanted);
+        let found = veena(&["verify", "--json"], dir.path());
+        assert_eq!(found.status.code(), Some(1), "{kind}: {found:?}");
+        let lines = lines(&found);
+        let damage: Vec<_> = lines.iter().filter(|line| line["damaged"].is_string()).collect();
+        assert_eq!(damage.len(), 1, "{kind}: {lines:?}");
+        assert_eq!(damage[0]["damaged"].as_str(), path.to_str());
+        let range = damage[0]["at"].as_u64().expect("a place")..damage[0]["end"].as_u64().expect("a place");
+        assert!(range.contains(&at), "{kind}: {range:?} does not hold {at}");
+        assert!(damage[0]["reason"].as_str().is_some_and(|reason| !reason.is_empty()));
+        let unit = if kind == "wal" { "sequences" } else { "offsets" };
+        assert_eq!(damage[0][unit].is_object(), kind != "settle", "{damage:?}");
+    }
+}
+
+#[test]
+fn repair_says_what_it_would_do_and_does_it_only_when_told() {
+    let dir = scratch();
+    let partition = lay_out(dir.path());
+    let index = partition.join(format!("{:020}.idx", 0));
+    let whole = std::fs::read(&index).expect("a sealed segment has an index");
+    std::fs::write(&index, b"x").expect("damaged");
+    let log = file_of(dir.path(), "partition");
+    flip(&log, &[7; 300]);
+    let before = std::fs::read(&log).expect("readable");
+
+    let dry = veena(&["repair"], dir.path());
+    let text = String::from_utf8_lossy(&dry.stdout).into_owned();
+    assert!(dry.status.success() && text.contains("would make again") && text.contains("would keep a copy of"), "{text}");
+    assert_eq!(std::fs::read(&index).expect("readable"), b"x");
+    assert!(!dir.path().join("quarantine").exists());
+
+    let done = veena(&["repair", "--apply"], dir.path());
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success() && text.contains("1 range(s) stay damaged"), "{text}");
+    assert_ne!(std::fs::read(&index).expect("readable"), b"x");
+    assert_eq!(std::fs::read(&index).expect("readable").len(), whole.len(), "the index is made from what is left");
+    assert_eq!(std::fs::read(&log).expect("readable"), before, "no record is cut");
+    assert!(dir.path().join("quarantine").read_dir().expect("listed").count() == 1);
+}
+
+#[test]
+fn a_directory_that_is_not_a_nodes_is_refused() {
+    let dir = scratch();
+    assert_eq!(veena(&["verify"], dir.path()).status.code(), Some(2));
+    assert_eq!(veena(&["verify"], &dir.path().join("nowhere")).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn the_files_of_a_running_node_are_left_alone_and_those_of_a_stopped_one_are_clean() {
+    let dir = scratch();
+    let mut node = start(dir.path()).await;
+    let data = node.config().data_dir.clone();
+    let mut client = Client::new(node.addr());
+    create_narrow(&mut client, "orders", 30_000).await;
+    produce_all(&mut client, "orders", &["one".to_owned(), "two".to_owned()]).await;
+    consume_exactly(&mut client, "orders", 2).await;
+    for words in [&["verify"][..], &["inspect"], &["repair", "--apply"]] {
+        let refused = veena(words, &data);
+        assert_eq!(refused.status.code(), Some(1), "{words:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("in use"), "{refused:?}");
+    }
+    node.stop(STOP_DEADLINE).await.expect("the node stops");
+    let clean = veena(&["verify"], &data);
+    assert!(clean.status.success(), "{clean:?}");
+}
