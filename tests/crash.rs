@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use veena_loadtest_driver::api::Client;
 use veena_loadtest_driver::chance::Chance;
-use veena_loadtest_driver::chaos::{self, ChaosPlan};
+use veena_loadtest_driver::chaos::{self, ChaosPlan, Fault};
 
 use crate::support::{BIN, LOG_ALLOWED, assert_clean_log, consume_exactly, create_narrow, produce_all, scratch, start};
 
@@ -22,6 +22,7 @@ async fn a_node_that_is_killed_stopped_and_frozen_under_load_keeps_every_promise
     let seed = given.unwrap_or_else(|| Chance::new_seed().expect("entropy"));
     println!("VEENA_CHAOS_SEED={seed}");
     let mut plan = ChaosPlan::new(Path::new(BIN), dir.path(), fault_time(), seed);
+    plan.faults = Fault::PROCESS.to_vec();
     plan.log_allowed = LOG_ALLOWED.iter().map(|text| (*text).to_owned()).collect();
     let outcome = chaos::run(&plan).await;
     if outcome.as_ref().map_or(true, |report| !report.complaints().is_empty()) {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use serde_json::Value;
-use veena_contract::{Entropy, StreamId};
+use veena_contract::{Entropy, Offset, StreamId};
 use veena_loadtest_driver::api::Client;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::journal::{Journal, JournalConfig};
@@ -48,7 +48,8 @@ fn lay_out(data: &Path) -> PathBuf {
         journal.sync().expect("synced");
     }
     let config = PartitionConfig { segment_bytes_max: 1000, segment_age_ms_max: 0, codec: Codec::None };
-    let (mut log, _) = PartitionLog::open(disk, &partition, config, Arc::new(FrameCache::new(1 << 20)), &entropy()).expect("opens");
+    let (mut log, _) =
+        PartitionLog::open(disk, &partition, config, Arc::new(FrameCache::new(1 << 20)), &entropy(), Offset(0)).expect("opens");
     for sequence in 1..9_u64 {
         let record = NewRecord { sequence, id: None, body: vec![7; 300].into() };
         let key = StreamKey { stream: StreamId(9), source: 0 };

@@ -5,6 +5,8 @@ mod command_line;
 mod contract_table;
 mod crash;
 mod directory;
+mod edge_cases;
+mod faults;
 mod log_tools;
 mod restart;
 mod support;

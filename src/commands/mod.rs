@@ -67,6 +67,9 @@ pub enum Command {
     /// Look at the files of a node that does not run: verify, inspect, repair.
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Print the HTTP interface as an OpenAPI document.
+    #[command(hide = true)]
+    Openapi,
     /// Print the version.
     Version,
 }
@@ -82,6 +85,7 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Replay(args) => read::replay(&global, args).await,
             Command::Bench(args) => bench::run(&global, args).await,
             Command::Log(command) => tokio::task::block_in_place(|| log::run(&global, command)),
+            Command::Openapi => output::line(veena_node::openapi_json()),
             Command::Version if global.json => output::json(&serde_json::json!({ "version": env!("CARGO_PKG_VERSION") })),
             Command::Version => output::line(concat!("veena ", env!("CARGO_PKG_VERSION"))),
             Command::Dev(_) | Command::Node(_) => unreachable!("the commands that start a node are run elsewhere"),

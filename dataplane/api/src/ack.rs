@@ -6,10 +6,10 @@ use http::StatusCode;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use veena_broker::errors::SettleError;
 use veena_broker::message::{ReceiptHandle, Settle};
+use veena_client::bodies::{AckResult, AckResults};
 use veena_contract::{TopicName, limits};
 
 use crate::answer::{self, Answer};
-use crate::bodies::{Results, SettleResult};
 use crate::body::RequestBody;
 use crate::edge::Call;
 use crate::json;
@@ -75,16 +75,16 @@ async fn ack_batch(call: &Call<'_>, body: RequestBody, extend: Option<&str>) -> 
         let handle = text.parse().map_err(malformed_handle);
         result_of(handle.and_then(|handle| settle(call, &topic, handle, how).map_err(Problem::from)))
     });
-    Ok(answer::json(StatusCode::OK, &Results { results: settled.collect() }))
+    Ok(answer::json(StatusCode::OK, &AckResults { results: settled.collect() }))
 }
 
-fn result_of(result: Result<(), Problem>) -> SettleResult {
+fn result_of(result: Result<(), Problem>) -> AckResult {
     match result {
-        Ok(()) => SettleResult { status: 204, code: None, effect: None, error: None },
-        Err(problem) => SettleResult {
+        Ok(()) => AckResult { status: 204, ..AckResult::default() },
+        Err(problem) => AckResult {
             status: problem.status.as_u16(),
-            code: Some(problem.code.as_str()),
-            effect: Some(problem.effect),
+            code: Some(problem.code.as_str().to_owned()),
+            effect: Some(problem.effect.as_str().to_owned()),
             error: Some(problem.text.into_owned()),
         },
     }

@@ -23,7 +23,7 @@ pub(crate) struct AnswerBody<D: Written = Deliveries> {
     riding: Option<Riding<D>>,
 }
 
-struct Riding<D> {
+struct Riding<D: Written> {
     leases: D,
     conn: Option<Arc<Conn<D>>>,
 }
@@ -39,8 +39,25 @@ impl<D: Written> AnswerBody<D> {
         Self { data: data.into(), riding: Some(Riding { leases, conn }) }
     }
 
+    /// Nobody will take the body, because the request was a `HEAD`: the leases ride on the head alone.
+    pub(crate) fn ride_on_head(&mut self) {
+        if let Some(riding) = self.riding.take() {
+            riding.depart();
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.data.len()
+    }
+}
+
+impl<D: Written> Riding<D> {
+    /// The answer is handed over: what happens to the leases is decided by the socket, if there is one.
+    fn depart(self) {
+        match self.conn {
+            Some(conn) => conn.riding(self.leases),
+            None => self.leases.written(),
+        }
     }
 }
 
@@ -56,11 +73,8 @@ impl<D: Written> Body for AnswerBody<D> {
         if this.data.is_empty() {
             return Poll::Ready(None);
         }
-        if let Some(Riding { leases, conn }) = this.riding.take() {
-            match conn {
-                Some(conn) => conn.riding(leases),
-                None => leases.written(),
-            }
+        if let Some(riding) = this.riding.take() {
+            riding.depart();
         }
         Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.data)))))
     }

@@ -69,7 +69,8 @@ pub(crate) enum BodyError {
 impl From<BodyError> for Problem {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::TooLarge => Self::new(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::BodyTooLarge, "request body too large"),
+            // Closing, here and below: what is left of the body stays unread, so the connection cannot go on.
+            BodyError::TooLarge => Self::new(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::BodyTooLarge, "request body too large").closing(),
             BodyError::TooSlow => {
                 Self::new(StatusCode::REQUEST_TIMEOUT, ErrorCode::RequestTimeout, "the request body did not arrive in time").closing()
             }
@@ -78,7 +79,8 @@ impl From<BodyError> for Problem {
                 StatusCode::SERVICE_UNAVAILABLE,
                 ErrorCode::Overloaded,
                 "batch produce bodies in flight on this node are at their limit; retry",
-            ),
+            )
+            .closing(),
         }
     }
 }

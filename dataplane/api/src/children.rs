@@ -1,24 +1,27 @@
 //! Fan-out children of a topic: attach, list, detach.
 
 use http::StatusCode;
+use veena_client::bodies::{AttachChild, Child, Children};
 use veena_contract::{Command, TopicName, limits};
 
 use crate::answer::{self, Answer};
-use crate::bodies::{AttachChild, Child, ChildList, Topic};
 use crate::body::RequestBody;
 use crate::catalog;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
+use crate::shape;
 use crate::topics;
 
 /// `POST /v1/topics/{parent}/children`.
 pub(crate) async fn attach(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let parent = call.topic()?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
-    let asked: AttachChild<'_> = json::decode(&body)?;
-    let child = asked.child.as_deref().filter(|child| !child.is_empty()).ok_or_else(|| Problem::invalid("child is required"))?;
-    let child = TopicName::parse(child)?;
+    let asked: AttachChild = json::decode(&body)?;
+    if asked.child.is_empty() {
+        return Err(Problem::invalid("child is required"));
+    }
+    let child = TopicName::parse(&asked.child)?;
     if child == parent {
         return Err(Problem::invalid("invalid argument: a topic cannot be attached to itself"));
     }
@@ -31,7 +34,7 @@ pub(crate) async fn attach(call: &Call<'_>, body: RequestBody) -> Result<Answer,
         Ok(Command::AttachChild { tenant: call.state.tenant.clone(), child: child.clone(), child_id, attach })
     })
     .await?;
-    Ok(answer::json(StatusCode::OK, &Topic::of(&view, catalog::topic(call.state, &view, &parent)?)))
+    Ok(answer::json(StatusCode::OK, &shape::topic(&view, catalog::topic(call.state, &view, &parent)?)))
 }
 
 /// The contract has this one route answer 400 where others answer 413.
@@ -58,7 +61,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
             dropped_messages: lag.dropped_messages,
         })
         .collect();
-    Ok(answer::json(StatusCode::OK, &ChildList { parent: name.as_str(), parent_id: record.id.to_string(), children }))
+    Ok(answer::json(StatusCode::OK, &Children { parent: name.to_string(), parent_id: record.id.to_string(), children }))
 }
 
 /// `DELETE /v1/topics/{parent}/children/{child}`.

@@ -10,7 +10,6 @@ use veena_broker::message::ConsumeRequest;
 use veena_contract::{ErrorCode, Offset, PartitionIndex, TopicName, limits};
 
 use crate::answer::{self, Answer, AnswerBody};
-use crate::duration;
 use crate::edge::Call;
 use crate::message_json;
 use crate::metrics::WaitOutcome;
@@ -40,7 +39,7 @@ pub(crate) async fn consume(call: &Call<'_>) -> Result<Answer, Problem> {
         From::Replay(partition, offset) => Box::pin(replay(call, topic, partition, offset)).await?,
     };
     if let Some(clamped) = asked.clamped {
-        let value = HeaderValue::from_str(&duration::format(clamped)).expect("digits and units are a header value");
+        let value = HeaderValue::from_str(&veena_client::format_duration(clamped)).expect("digits and units are a header value");
         answer.headers_mut().insert(WAIT_CLAMPED, value);
     }
     Ok(answer)
@@ -86,7 +85,6 @@ fn write(call: &Call<'_>, topic: &TopicName, mut leased: Deliveries, is_batch: b
         leased.truncate(1);
     }
     out.push(b'\n');
-    call.state.metrics.bytes_delivered.add(leased.messages().iter().map(|message| message.payload.len() as u64).sum());
     answer::json_bytes(StatusCode::OK, AnswerBody::with_leases(out, leased, call.conn.cloned()))
 }
 
@@ -185,7 +183,8 @@ fn wait_of(raw: &str) -> Result<Duration, Problem> {
     if text.is_empty() {
         return Ok(Duration::ZERO);
     }
-    duration::parse(&text).ok_or_else(|| Problem::invalid(format!("invalid wait: {text:?} is not a duration such as 500ms or 10s")))
+    veena_client::parse_duration(&text)
+        .map_err(|_| Problem::invalid(format!("invalid wait: {text:?} is not a duration such as 500ms or 10s")))
 }
 
 fn offset_of(raw: &str) -> Result<Offset, Problem> {

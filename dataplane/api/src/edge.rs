@@ -103,7 +103,11 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
         conn.linger_at_close();
     }
     counted.status = answer.status().as_u16();
-    counted.bytes_out = answer.body().len() as u64;
+    if parts.method == Method::HEAD {
+        answer.body_mut().ride_on_head();
+    } else {
+        counted.bytes_out = answer.body().len() as u64;
+    }
     answer
 }
 
@@ -153,7 +157,7 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Child, _) => Box::pin(children::detach(call)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
-        (Route::Metrics, _) => health::metrics(call),
+        (Route::Metrics, _) => Box::pin(health::metrics(call)).await,
     }
 }
 

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use veena_client::bodies::Health;
 use veena_contract::ErrorCode;
 
 use crate::answer::{self, Answer};
-use crate::bodies::Health;
 use crate::edge::Call;
 use crate::metrics;
 use crate::problem::Problem;
@@ -14,9 +14,13 @@ use crate::problem::Problem;
 /// Does the process answer, and does it mean to go on?
 pub(crate) fn healthz(call: &Call<'_>) -> Answer {
     if call.state.stopping.is_cancelled() {
-        return answer::json(StatusCode::SERVICE_UNAVAILABLE, &Health { status: "shutting down" });
+        return answer::json(StatusCode::SERVICE_UNAVAILABLE, &health("shutting down"));
     }
-    answer::json(StatusCode::OK, &Health { status: "ok" })
+    answer::json(StatusCode::OK, &health("ok"))
+}
+
+fn health(status: &str) -> Health {
+    Health { status: status.to_owned(), degraded: Vec::new() }
 }
 
 /// Does the node take work? If not, why.
@@ -30,16 +34,20 @@ pub(crate) fn readyz(call: &Call<'_>) -> Result<Answer, Problem> {
     };
     match reason {
         Some(reason) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, reason)),
-        None => Ok(answer::json(StatusCode::OK, &Health { status: "ready" })),
+        None => Ok(answer::json(StatusCode::OK, &health("ready"))),
     }
 }
 
 /// The counters, when they are served on this port.
-pub(crate) fn metrics(call: &Call<'_>) -> Result<Answer, Problem> {
+pub(crate) async fn metrics(call: &Call<'_>) -> Result<Answer, Problem> {
     if !call.state.config.metrics_on_api_port {
         return Err(Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "404 page not found").plain());
     }
-    let text = Bytes::from(metrics::render(call.state));
+    // Ten thousand topics are megabytes of text: not on a thread that serves others.
+    let state = call.state.clone();
+    let rendered = tokio::task::spawn_blocking(move || metrics::render(&state)).await;
+    let crashed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic");
+    let text = Bytes::from(rendered.map_err(crashed)?);
     let mut answer = answer::json_bytes(StatusCode::OK, crate::answer::AnswerBody::plain(text));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     Ok(answer)

@@ -1,8 +1,12 @@
 //! Counters of the plane (http-contract 8). Every cell has its place in an array, so that a request finds it without a look-up.
 
+mod process;
+mod topics;
+
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use veena_broker::metrics::{BOUNDS_US, Counter, Histogram};
 
 use crate::route::{Route, Verb};
 use crate::state::ApiState;
@@ -11,54 +15,20 @@ use crate::state::ApiState;
 const STATUSES: [u16; 19] = [200, 201, 202, 204, 400, 404, 405, 408, 409, 410, 413, 415, 421, 429, 431, 499, 500, 502, 503];
 const STATUS_CELLS: usize = STATUSES.len() + 1;
 const ROWS: usize = Route::ALL.len() * Verb::ALL.len() + 1;
-const BOUNDS_US: [u64; 15] =
-    [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000];
 
-/// A counter that only grows.
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
+/// Writes a histogram in the text format.
+fn histogram(out: &mut String, name: &str, labels: &str, histogram: &Histogram) {
+    let comma = if labels.is_empty() { "" } else { "," };
+    let buckets = histogram.buckets();
+    let mut total = 0;
+    for (bucket, bound) in buckets.iter().zip(BOUNDS_US) {
+        total += bucket;
+        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {total}", seconds(bound));
     }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A histogram of durations.
-#[derive(Default)]
-pub(crate) struct Histogram {
-    sum_us: Counter,
-    buckets: [Counter; BOUNDS_US.len() + 1],
-}
-
-impl Histogram {
-    pub(crate) fn observe(&self, duration: Duration) {
-        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
-        self.buckets[bucket].add(1);
-        self.sum_us.add(us);
-    }
-
-    fn count(&self) -> u64 {
-        self.buckets.iter().map(Counter::get).sum()
-    }
-
-    fn render(&self, out: &mut String, name: &str, labels: &str) {
-        let comma = if labels.is_empty() { "" } else { "," };
-        let mut total = 0;
-        for (bucket, bound) in self.buckets.iter().zip(BOUNDS_US) {
-            total += bucket.get();
-            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {total}", seconds(bound));
-        }
-        total += self.buckets[BOUNDS_US.len()].get();
-        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}");
-        let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        let _ = writeln!(out, "{name}_sum{braces} {}\n{name}_count{braces} {total}", seconds(self.sum_us.get()));
-    }
+    total += buckets[BOUNDS_US.len()];
+    let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}");
+    let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+    let _ = writeln!(out, "{name}_sum{braces} {}\n{name}_count{braces} {total}", seconds(histogram.sum_us()));
 }
 
 fn seconds(us: u64) -> String {
@@ -123,8 +93,6 @@ pub struct Metrics {
     pub(crate) connections_expired: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) panics: Counter,
-    pub(crate) bytes_accepted: Counter,
-    pub(crate) bytes_delivered: Counter,
     pub(crate) settles_refused: Counter,
     pub(crate) produce_refused: Counter,
     pub(crate) budget_refused: Counter,
@@ -146,8 +114,6 @@ impl Default for Metrics {
             connections_expired: Counter::default(),
             accept_errors: Counter::default(),
             panics: Counter::default(),
-            bytes_accepted: Counter::default(),
-            bytes_delivered: Counter::default(),
             settles_refused: Counter::default(),
             produce_refused: Counter::default(),
             budget_refused: Counter::default(),
@@ -191,8 +157,8 @@ impl Metrics {
             let _ = writeln!(out, "veena_http_requests_total{{{}}} {}", labels(row, cell), histogram.count());
         }
         kind(out, "http_request_duration_seconds", "histogram");
-        for (row, cell, histogram) in used() {
-            histogram.render(out, "veena_http_request_duration_seconds", &labels(row, cell));
+        for (row, cell, durations) in used() {
+            histogram(out, "veena_http_request_duration_seconds", &labels(row, cell), durations);
         }
         for (name, counters) in [("http_request_bytes_in_total", &self.bytes_in), ("http_response_bytes_out_total", &self.bytes_out)] {
             kind(out, name, "counter");
@@ -211,8 +177,6 @@ impl Metrics {
             ("http_accept_errors_total", &self.accept_errors),
             ("http_panics_total", &self.panics),
             ("http_batch_body_budget_rejections_total", &self.budget_refused),
-            ("bytes_produced_total", &self.bytes_accepted),
-            ("bytes_consumed_total", &self.bytes_delivered),
             ("produce_rejections_total", &self.produce_refused),
             ("ack_rejected_total", &self.settles_refused),
             ("schema_rejections_total", &self.schema_refused),
@@ -220,10 +184,10 @@ impl Metrics {
             single(out, name, "counter", counter.get());
         }
         kind(out, "schema_validation_seconds", "histogram");
-        self.schema_seconds.render(out, "veena_schema_validation_seconds", "");
+        histogram(out, "veena_schema_validation_seconds", "", &self.schema_seconds);
         kind(out, "consume_wait_seconds", "histogram");
         for (outcome, label) in WaitOutcome::ALL {
-            self.consume_wait[outcome as usize].render(out, "veena_consume_wait_seconds", &format!("outcome=\"{label}\""));
+            histogram(out, "veena_consume_wait_seconds", &format!("outcome=\"{label}\""), &self.consume_wait[outcome as usize]);
         }
     }
 }
@@ -252,13 +216,15 @@ pub fn render(state: &ApiState) -> String {
     render_engine(&mut out, state);
     state.metrics.render_http(&mut out);
     state.metrics.render_messages(&mut out);
+    topics::render(&mut out, &state.parts.broker, &state.tenant);
+    process::render(&mut out);
     out
 }
 
 fn render_engine(out: &mut String, state: &ApiState) {
     let broker = &state.parts.broker;
     for (name, value) in broker.metrics().all() {
-        single(out, &contract_name(name), "counter", value);
+        single(out, &total_name(name), "counter", value);
     }
     let wal = broker.wal_status();
     for (name, value) in [
@@ -268,28 +234,31 @@ fn render_engine(out: &mut String, state: &ApiState) {
         ("ingress_wal_staged_bytes", wal.staged_bytes as u64),
         ("ingress_dispatch_backlog_records", broker.undispatched() as u64),
         ("open_partition_logs", broker.open_logs() as u64),
+        ("consumers_parked", broker.parked() as u64),
     ] {
         single(out, name, "gauge", value);
     }
     single(out, "ingress_wal_syncs_total", "counter", wal.syncs);
     single(out, "ingress_wal_records_total", "counter", wal.records);
+    let directory = broker.directory_numbers();
+    single(out, "data_dir_available_bytes", "gauge", directory.available_bytes);
+    single(out, "quarantined_bytes", "gauge", directory.quarantined_bytes);
+    for (name, durations) in [
+        ("storage_flush_duration_seconds", &broker.metrics().log_append_seconds),
+        ("storage_fsync_duration_seconds", &broker.metrics().log_sync_seconds),
+    ] {
+        kind(out, name, "histogram");
+        histogram(out, &format!("veena_{name}"), "", durations);
+    }
 }
 
-/// Where the contract has a name for what an engine's counter counts, that one is used.
-fn contract_name(engine: &str) -> String {
-    let name = match engine {
-        "messages_accepted" => "messages_produced_total",
-        "messages_delivered" => "messages_consumed_total",
-        "leases_extended" => "ack_extended_total",
-        "leases_returned" => "nack_total",
-        "messages_corrupt_skipped" => "consumer_corrupt_skipped_total",
-        "messages_retention_dropped" => "consumer_dropped_messages",
-        "fanout_records_committed" => "fanout_committed_total",
-        "fanout_records_dropped" => "fanout_child_dropped_messages",
-        "idle_logs_closed" => "idle_logs_evicted_total",
-        other => return format!("{other}_total"),
-    };
-    name.to_owned()
+/// Counters of the whole engine. What the contract counts by topic has its series there, under the contract's name; here its total goes by
+/// the engine's own name, so that no name stands for both.
+fn total_name(engine: &str) -> String {
+    match engine {
+        "idle_logs_closed" => "idle_logs_evicted_total".to_owned(),
+        other => format!("{other}_total"),
+    }
 }
 
 #[cfg(test)]

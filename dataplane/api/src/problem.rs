@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use http::StatusCode;
 use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use veena_broker::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
+use veena_client::bodies::ErrorBody;
 use veena_contract::{CommandError, Effect, ErrorCode, InvalidName, ProposeError};
 
 use crate::answer::{self, Answer};
-use crate::bodies::ErrorBody;
 
 const CODE: HeaderName = HeaderName::from_static("veena-error-code");
 const EFFECT: HeaderName = HeaderName::from_static("veena-effect");
@@ -90,12 +90,12 @@ impl Problem {
             answer
         } else {
             let body = ErrorBody {
-                error: &self.text,
-                code: self.code.as_str(),
-                effect: self.effect,
-                retryable: self.code.is_retryable(),
+                error: self.text.into_owned(),
+                code: Some(self.code.as_str().to_owned()),
+                effect: Some(self.effect.as_str().to_owned()),
+                retryable: Some(self.code.is_retryable()),
                 retry_after_ms: self.retry_after_s.map(|s| u64::from(s) * 1000),
-                instance: format!("{instance:016x}"),
+                instance: Some(format!("{instance:016x}")),
             };
             answer::json(self.status, &body)
         };

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use veena_broker::errors::ProduceError;
 use veena_broker::message::{Committed, NewMessage, WaitFor};
+use veena_client::bodies;
 use veena_contract::{ErrorCode, Key, PartitionIndex, TopicName, limits};
 
 use crate::answer::{self, Answer};
-use crate::bodies::CommittedBody;
 use crate::body::RequestBody;
 use crate::edge::Call;
 use crate::headers;
@@ -43,17 +43,14 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
         return Err(Problem::invalid("message required"));
     }
     check_schema(call, &topic, asked.partition, &payload).await?;
-    let bytes = payload.len() as u64;
     let message = NewMessage { key: asked.key, partition: asked.partition, headers, payload };
-    let answer = match asked.wait_for {
+    match asked.wait_for {
         WaitFor::Wal => {
             call.state.parts.broker.produce(&call.state.tenant, &topic, message).await?;
-            answer::empty(StatusCode::ACCEPTED)
+            Ok(answer::empty(StatusCode::ACCEPTED))
         }
-        WaitFor::Commit => answer::json(StatusCode::OK, &committed(call, &topic, message).await?.into_body()),
-    };
-    call.state.metrics.bytes_accepted.add(bytes);
-    Ok(answer)
+        WaitFor::Commit => Ok(answer::json(StatusCode::OK, &committed_body(&committed(call, &topic, message).await?))),
+    }
 }
 
 async fn committed(call: &Call<'_>, topic: &TopicName, message: NewMessage) -> Result<Committed, Problem> {
@@ -62,18 +59,12 @@ async fn committed(call: &Call<'_>, topic: &TopicName, message: NewMessage) -> R
     Ok(results.pop().unwrap_or(Err(ProduceError::OutcomeUnknown))?)
 }
 
-trait IntoBody {
-    fn into_body(self) -> CommittedBody;
-}
-
-impl IntoBody for Committed {
-    fn into_body(self) -> CommittedBody {
-        CommittedBody {
-            id: self.id.to_string(),
-            partition: self.partition.get(),
-            offset: self.offset.get(),
-            timestamp: self.commit_ms / 1000,
-        }
+fn committed_body(committed: &Committed) -> bodies::Committed {
+    bodies::Committed {
+        id: committed.id.to_string(),
+        partition: committed.partition.get().into(),
+        offset: committed.offset.get(),
+        timestamp: committed.commit_ms / 1000,
     }
 }
 

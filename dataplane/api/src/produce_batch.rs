@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use veena_broker::errors::ProduceError;
 use veena_broker::message::{Committed, NewMessage, WaitFor};
+use veena_client::bodies::{BatchAccepted, CommitResult, CommitResults};
 use veena_contract::{ErrorCode, limits};
 
 use crate::answer::{self, Answer};
 use crate::batch_body::{self, Encoding};
-use crate::bodies::{Accepted, CommitResult, Results};
 use crate::body::{self, BodyLimits, RequestBody};
 use crate::budget::Reserved;
 use crate::edge::Call;
@@ -65,17 +65,15 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
             checked.map_err(|problem| problem.of_message(index))?;
         }
     }
-    let (count, bytes) = (messages.len(), messages.iter().map(|message| message.payload.len() as u64).sum());
+    let count = messages.len();
     match wait_for {
         WaitFor::Wal => {
             call.state.parts.broker.produce_batch(&call.state.tenant, &topic, messages).await?;
-            call.state.metrics.bytes_accepted.add(bytes);
-            Ok(answer::json(StatusCode::ACCEPTED, &Accepted { accepted: count }))
+            Ok(answer::json(StatusCode::ACCEPTED, &BatchAccepted { accepted: count as u64 }))
         }
         WaitFor::Commit => {
             let results = call.state.parts.broker.produce_committed(&call.state.tenant, &topic, messages).await?;
-            call.state.metrics.bytes_accepted.add(bytes);
-            Ok(answer::json(StatusCode::OK, &Results { results: results.into_iter().map(commit_result).collect() }))
+            Ok(answer::json(StatusCode::OK, &CommitResults { results: results.into_iter().map(commit_result).collect() }))
         }
     }
 }
@@ -109,14 +107,21 @@ fn parse_query(text: Option<&str>) -> Result<WaitFor, Problem> {
 
 fn commit_result(result: Result<Committed, ProduceError>) -> CommitResult {
     match result {
-        Ok(done) => CommitResult::Done { status: 200, id: done.id.to_string(), partition: done.partition.get(), offset: done.offset.get() },
+        Ok(done) => CommitResult {
+            status: 200,
+            id: Some(done.id.to_string()),
+            partition: Some(done.partition.get().into()),
+            offset: Some(done.offset.get()),
+            ..CommitResult::default()
+        },
         Err(error) => {
             let problem = Problem::from(error);
-            CommitResult::Failed {
+            CommitResult {
                 status: problem.status.as_u16(),
-                code: problem.code.as_str(),
-                effect: problem.effect,
-                error: problem.text.into_owned(),
+                code: Some(problem.code.as_str().to_owned()),
+                effect: Some(problem.effect.as_str().to_owned()),
+                error: Some(problem.text.into_owned()),
+                ..CommitResult::default()
             }
         }
     }

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use veena_client::bodies::PatchTopic;
 use veena_contract::{Command, CommandError, Reroute, TopicName, TopicRecord, limits};
 
 use crate::answer::{self, Answer};
-use crate::bodies::{PatchTopic, Topic};
 use crate::body::RequestBody;
 use crate::catalog;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
 use crate::schema::{self, Change};
+use crate::shape;
 use crate::topics;
 
 /// Changes a topic.
 pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let name = call.topic()?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await?;
-    let asked: PatchTopic<'_> = json::decode(&body)?;
+    let asked: PatchTopic = json::decode(&body)?;
     let patch = Patch::check(call, &asked)?;
     catalog::topic(call.state, &call.state.view(), &name)?;
     patch.apply_bounds(call, &name).await?;
@@ -35,7 +36,7 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     }
     let view = call.state.view();
     let record = catalog::topic(call.state, &view, &name)?;
-    Ok(answer::json(StatusCode::OK, &Topic::of(&view, record)))
+    Ok(answer::json(StatusCode::OK, &shape::topic(&view, record)))
 }
 
 /// The fields that were given, each within its own bounds.
@@ -52,7 +53,7 @@ struct Patch {
 }
 
 impl Patch {
-    fn check(call: &Call<'_>, asked: &PatchTopic<'_>) -> Result<Self, Problem> {
+    fn check(call: &Call<'_>, asked: &PatchTopic) -> Result<Self, Problem> {
         let defaults = &call.state.config.topics;
         let or_default = |value: Option<u64>, default| value.map(|value| if value == 0 { default } else { value });
         let patch = Self {
@@ -72,7 +73,7 @@ impl Patch {
                 None | Some(0) => None,
                 Some(count) => Some(topics::checked_partitions(call.state, count)?),
             },
-            schema: asked.schema.map(|raw| schema::admit(raw.get())).transpose()?,
+            schema: asked.schema.as_ref().map(|raw| schema::admit(raw.get())).transpose()?,
             schema_base_version: topics::positive("schema_base_version", asked.schema_base_version)?
                 .map(|version| u32::try_from(version).unwrap_or(u32::MAX)),
         };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use http::StatusCode;
 use veena_broker::errors::ConsumeError;
 use veena_broker::message;
+use veena_client::bodies::{CreateTopic, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList};
 use veena_contract::records::Attachment;
 use veena_contract::{AttachEpoch, CatalogView, Command, PartitionIndex, SchemaVersion, StreamId, TopicId, TopicName, TopicRecord, limits};
 
 use crate::answer::{self, Answer};
-use crate::bodies::{CreateTopic, Described, Document, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicList};
 use crate::body::RequestBody;
 use crate::catalog;
 use crate::edge::Call;
@@ -19,6 +19,7 @@ use crate::problem::Problem;
 use crate::produce;
 use crate::query;
 use crate::schema;
+use crate::shape;
 use crate::state::ApiState;
 
 /// A lease that outlives a year is a mistake, and its deadline has to stay a point in time.
@@ -27,21 +28,21 @@ const VISIBILITY_TIMEOUT_MS_MAX: u64 = 31_536_000_000;
 /// `POST /v1/topics`.
 pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await?;
-    let asked: CreateTopic<'_> = json::decode(&body)?;
-    let name = TopicName::parse(asked.name.as_deref().unwrap_or_default())?;
+    let asked: CreateTopic = json::decode(&body)?;
+    let name = TopicName::parse(&asked.name)?;
     let parent = asked.parent.as_deref().filter(|parent| !parent.is_empty()).map(TopicName::parse).transpose()?;
     if parent.is_none() && asked.fanout_delay_ms.is_some_and(|delay| delay != 0) {
         return Err(Problem::invalid("invalid argument: fanout_delay_ms needs a parent"));
     }
     let delay_ms = delay("fanout_delay_ms", asked.fanout_delay_ms)?;
-    let document = asked.schema.map(|raw| schema::admit(raw.get())).transpose()?;
+    let document = asked.schema.as_ref().map(|raw| schema::admit(raw.get())).transpose()?;
     let mut record = new_record(call.state, &name, &asked)?;
     record.id = fresh_id(call, &call.state.view());
     record.schemas = document.map(|document| SchemaVersion { version: 1, document }).into_iter().collect();
 
     let Some(parent) = parent else {
         let view = catalog::propose(call.state, |_| Ok(Command::CreateTopic { topic: record.clone(), attach: None })).await?;
-        return created(call, &view, &name, |topic| topic.without_role());
+        return created(call, &view, &name, |topic| Topic { role: None, ..topic });
     };
     let inherits = asked.partitions.unwrap_or(0) == 0;
     let view = propose_attached(call, &parent, delay_ms, |view, attachment| {
@@ -55,9 +56,9 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     created(call, &view, &name, |topic| topic)
 }
 
-fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, shape: for<'a> fn(Topic<'a>) -> Topic<'a>) -> Result<Answer, Problem> {
+fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, change: fn(Topic) -> Topic) -> Result<Answer, Problem> {
     let record = catalog::topic(call.state, view, name)?;
-    Ok(answer::json(StatusCode::CREATED, &shape(Topic::of(view, record))))
+    Ok(answer::json(StatusCode::CREATED, &change(shape::topic(view, record))))
 }
 
 /// Proposes a command with a link to `parent`. The link's offsets belong to the incarnation they were read from: when that has changed, the
@@ -87,7 +88,7 @@ async fn attachment(call: &Call<'_>, parent: &TopicName, delay_ms: u64) -> Resul
     Ok(Attachment { parent: parent.clone(), parent_id, epoch, stream, delay_ms, attach_offsets })
 }
 
-fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic<'_>) -> Result<TopicRecord, Problem> {
+fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic) -> Result<TopicRecord, Problem> {
     let defaults = &state.config.topics;
     let or_default = |value: Option<u64>, default: u64| value.filter(|value| *value > 0).unwrap_or(default);
     Ok(TopicRecord {
@@ -211,8 +212,8 @@ pub(crate) fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let mut rest = view.topics.range((from, Bound::Unbounded)).take_while(|((owner, _), _)| owner == tenant).map(|(_, record)| record);
     let page: Vec<&Arc<TopicRecord>> = rest.by_ref().take(limit).collect();
     let has_more = rest.next().is_some();
-    let next_page_token = page.last().filter(|_| has_more).map_or("", |record| record.name.as_str());
-    let topics = page.iter().map(|record| Topic::of(&view, record)).collect();
+    let next_page_token = page.last().filter(|_| has_more).map_or_else(String::new, |record| record.name.to_string());
+    let topics = page.iter().map(|record| shape::topic(&view, record)).collect();
     Ok(answer::json(StatusCode::OK, &TopicList { topics, next_page_token }))
 }
 
@@ -231,11 +232,11 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     let first = only.map_or(0, PartitionIndex::get);
     let node = &call.state.parts.node;
     let partition_stats: Vec<_> = (first..).zip(stats).map(|(index, stats)| partition_stats(index, stats, &node.0)).collect();
-    let described = Described {
-        partial: partition_stats.iter().any(|stats| stats.status != "ok"),
-        topic: Topic::of(&view, record),
-        schema_version: record.schema().map_or(0, |schema| schema.version),
-        schema: record.schema().map(|schema| Document(&schema.document)),
+    let described = TopicDetail {
+        partial: partition_stats.iter().any(|stats| stats.status.as_deref() != Some("ok")),
+        topic: shape::topic(&view, record),
+        schema_version: record.schema().map_or(0, |schema| schema.version.into()),
+        schema: record.schema().map(|schema| shape::document(&schema.document)),
         partition_stats,
     };
     Ok(answer::json(StatusCode::OK, &described))
@@ -243,34 +244,29 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
 
 fn partition_stats(index: u32, stats: Option<message::PartitionStats>, node: &str) -> PartitionStats {
     let placeholder = PartitionStats {
-        index,
-        segments: 0,
-        oldest_offset: 0,
-        next_offset: 0,
-        high_watermark: 0,
-        size_bytes: 0,
-        oldest_segment_at: None,
+        index: index.into(),
         owner_node: Some(node.to_owned()),
-        status: "owner_unavailable",
-        owner_liveness: Some("unreachable"),
-        frontier: 0,
-        leased: 0,
-        acked_ahead: 0,
+        status: Some("owner_unavailable".to_owned()),
+        owner_liveness: Some("unreachable".to_owned()),
+        frontier: Some(0),
+        leased: Some(0),
+        acked_ahead: Some(0),
+        ..PartitionStats::default()
     };
     let Some(stats) = stats else { return placeholder };
     PartitionStats {
-        index: stats.partition.get(),
+        index: stats.partition.get().into(),
         segments: stats.segments,
         oldest_offset: stats.oldest.get(),
         next_offset: stats.log_end.get(),
         high_watermark: stats.high_watermark.get(),
         size_bytes: stats.bytes,
         oldest_segment_at: stats.oldest_segment_ms.map(|ms| ms / 1000),
-        status: "ok",
+        status: Some("ok".to_owned()),
         owner_liveness: None,
-        frontier: stats.frontier.get(),
-        leased: stats.leased,
-        acked_ahead: stats.acked_ahead,
+        frontier: Some(stats.frontier.get()),
+        leased: Some(stats.leased),
+        acked_ahead: Some(stats.acked_ahead),
         ..placeholder
     }
 }
@@ -301,7 +297,7 @@ pub(crate) fn schema(call: &Call<'_>) -> Result<Answer, Problem> {
     let name = call.topic()?;
     let view = call.state.view();
     let record = catalog::topic(call.state, &view, &name)?;
-    let versions = record.schemas.iter().map(|s| SchemaEntry { version: s.version, schema: Document(&s.document) }).collect();
-    let version = record.schema().map_or(0, |schema| schema.version);
-    Ok(answer::json(StatusCode::OK, &SchemaHistory { topic: name.as_str(), version, versions }))
+    let versions = record.schemas.iter().map(|s| SchemaEntry { version: s.version.into(), schema: shape::document(&s.document) }).collect();
+    let version = record.schema().map_or(0, |schema| schema.version.into());
+    Ok(answer::json(StatusCode::OK, &SchemaHistory { topic: name.to_string(), version, versions }))
 }

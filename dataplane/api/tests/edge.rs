@@ -67,7 +67,7 @@ async fn probes_and_counters_answer() {
         "veena_build_info{version=\"0.0.0\"} 1",
         "veena_topics_total 1",
         "veena_partitions_total 4",
-        "veena_messages_produced_total 0",
+        "veena_messages_accepted_total 0",
         "veena_ingress_wal_failed 0",
         "veena_http_requests_total{route=\"POST /v1/topics\",method=\"POST\",status=\"201\"} 1",
     ] {

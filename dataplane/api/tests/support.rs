@@ -21,6 +21,8 @@ use veena_storage::disk::Disk;
 use veena_storage::disk::mem::MemDisk;
 use veena_storage::io::Io;
 
+use crate::documented;
+
 /// Seeded randomness (splitmix64).
 pub struct Seeded(AtomicU64);
 
@@ -170,7 +172,9 @@ impl Client {
 
     pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         self.start(method, path, headers, body).await;
-        self.answer(method == "HEAD").await
+        let answer = self.answer(method == "HEAD").await;
+        documented::check(method, path, &answer);
+        answer
     }
 
     /// Reads one answer.

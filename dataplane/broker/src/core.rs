@@ -51,6 +51,10 @@ pub struct Core {
     pub is_stopping: AtomicBool,
     /// Less room is free than the reserve.
     pub is_disk_low: AtomicBool,
+    /// Bytes free on the data disk, as of the last sweep.
+    pub disk_available_bytes: AtomicU64,
+    /// Bytes set aside, as of the last sweep.
+    pub quarantined_bytes: AtomicU64,
     wal_identity: WalIdentity,
     direct_next: AtomicU64,
     open_logs: Mutex<BTreeSet<PartitionId>>,
@@ -183,6 +187,8 @@ impl Core {
             direct_stream,
             is_stopping: AtomicBool::new(false),
             is_disk_low: AtomicBool::new(false),
+            disk_available_bytes: AtomicU64::new(0),
+            quarantined_bytes: AtomicU64::new(0),
             wal_identity: WalIdentity {
                 id: opened.wal_id,
                 ordinal: opened.ordinal,
@@ -239,17 +245,18 @@ impl Core {
         Origin { id: identity.id, ordinal, floor: *identity.floor.lock() }
     }
 
-    /// What this node still has of a WAL stream.
+    /// What this node still has of a WAL stream for one destination, whose oldest queued record of the stream is `first_queued`. Everything
+    /// before that record was confirmed by the destination's owner once, and is here no longer.
     #[must_use]
-    pub fn stream_source(&self, stream: StreamId) -> Source {
+    pub fn stream_source(&self, stream: StreamId, first_queued: WalSeq) -> Source {
         let identity = &self.wal_identity;
         let (begin, end) = identity
             .older
             .iter()
             .find(|older| older.stream == stream)
             .map_or((identity.begin.0, u64::MAX), |older| (older.first.0, older.end.0));
-        let owed_from = begin.max(self.dispatch.checkpoint().0);
-        Source { begin, owed_from, retained_from: owed_from, end }
+        let here = first_queued.0.max(begin);
+        Source { begin, owed_from: here, retained_from: here, end }
     }
 
     /// A checkpoint has passed: streams that lie wholly below it are finished.

@@ -19,6 +19,7 @@ use crate::metrics::BrokerMetrics;
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::{accept, backlog, dispatch};
+use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::settle::SettleStore;
 use crate::tasks::OnExit;
 use crate::{layout, scrub, settle, sweep};
@@ -132,10 +133,46 @@ impl Broker {
         self.core.dispatch.queued()
     }
 
+    /// How many consumers wait for a message now.
+    #[must_use]
+    pub fn parked(&self) -> usize {
+        self.core.topics.all().iter().map(|(_, topic)| topic.waiters.lock().parked()).sum()
+    }
+
     /// How many partition logs are open.
     #[must_use]
     pub fn open_logs(&self) -> usize {
         self.core.open_logs().len()
+    }
+
+    /// Every living topic that this process has used, by incarnation. Opens no log and keeps none warm.
+    #[must_use]
+    pub fn topic_numbers(&self) -> Vec<TopicNumbers> {
+        let view = self.catalog();
+        let numbers = |partition: Arc<Partition>| {
+            let log = partition.numbers();
+            let is_used = log.is_some() || !partition.counts.is_untouched();
+            is_used.then(|| PartitionNumbers::of(partition.id.index, &partition.counts, log))
+        };
+        let living = self.core.topics.all().into_iter().filter_map(|(id, topic)| {
+            let record = view.topic_by_id(id)?;
+            let partitions = topic.partitions().into_iter().filter_map(numbers).collect();
+            Some(TopicNumbers { tenant: record.tenant.clone(), name: record.name.clone(), partitions })
+        });
+        living.collect()
+    }
+
+    /// Every cursor of this node. Opens no log.
+    #[must_use]
+    pub fn cursor_numbers(&self) -> Vec<CursorNumbers> {
+        self.core.fanout.numbers(&self.core, &self.catalog())
+    }
+
+    /// The data directory, as of the last sweep.
+    #[must_use]
+    pub fn directory_numbers(&self) -> DirectoryNumbers {
+        let read = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
+        DirectoryNumbers { available_bytes: read(&self.core.disk_available_bytes), quarantined_bytes: read(&self.core.quarantined_bytes) }
     }
 
     /// WAL-first produce: answers once synced.

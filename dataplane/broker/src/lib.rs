@@ -16,6 +16,7 @@ pub mod ports;
 pub mod produce;
 pub mod scrub;
 pub mod settle;
+pub mod stats;
 pub mod streams;
 pub mod sweep;
 pub mod tasks;

@@ -1,6 +1,7 @@
 //! What the engine counts. Plain atomics, read by whoever renders them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A number that only rises.
 #[derive(Debug, Default)]
@@ -19,12 +20,55 @@ impl Counter {
     }
 }
 
+/// Upper bounds of a histogram's buckets, in microseconds; one more bucket is for all that took longer.
+pub const BOUNDS_US: [u64; 15] =
+    [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000];
+
+/// A histogram of durations.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    sum_us: Counter,
+    buckets: [Counter; BOUNDS_US.len() + 1],
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn observe(&self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
+        self.buckets[bucket].add(1);
+        self.sum_us.add(us);
+    }
+
+    /// How many durations each bucket holds; not cumulative.
+    #[must_use]
+    pub fn buckets(&self) -> [u64; BOUNDS_US.len() + 1] {
+        std::array::from_fn(|bucket| self.buckets[bucket].get())
+    }
+
+    /// How many durations were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum()
+    }
+
+    /// Their sum, in microseconds.
+    #[must_use]
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us.get()
+    }
+}
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident;)*) => {
         /// The engine's counters.
         #[derive(Debug, Default)]
         pub struct BrokerMetrics {
             $($(#[$doc])* pub $name: Counter,)*
+            /// How long writing a commit into a partition log took.
+            pub log_append_seconds: Histogram,
+            /// How long syncing a partition log took.
+            pub log_sync_seconds: Histogram,
         }
 
         impl BrokerMetrics {

@@ -14,11 +14,13 @@ use veena_contract::{LogId, Offset, PartitionIndex, TopicId};
 use veena_storage::partition::{LogReader, PartitionLog};
 
 use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
+use crate::consume::promised::Promise;
 use crate::core::Core;
 use crate::produce::commit::Inbox;
 use crate::produce::dispatch::DestinationQueue;
 use crate::scrub::Scrubbed;
 use crate::settle::SettleStore;
+use crate::stats::{LogNumbers, PartitionCounts};
 use crate::streams::StreamTable;
 
 /// Which partition of which incarnation.
@@ -65,10 +67,18 @@ pub struct Serving {
     pub leases: Arc<Mutex<LeaseTable>>,
 }
 
-/// What a closed log would say.
-#[derive(Clone, Copy, Debug)]
-struct Asleep {
-    has_backlog: bool,
+impl Serving {
+    fn numbers(&self, leases: &LeaseTable) -> LogNumbers {
+        let log = self.reader.stats();
+        LogNumbers {
+            segments: log.segments,
+            bytes: log.bytes,
+            high_watermark: log.high_watermark,
+            frontier: leases.frontier(),
+            leased: leases.leased(),
+            acked_ahead: leases.acked_ahead(),
+        }
+    }
 }
 
 /// One partition this node owns.
@@ -83,8 +93,11 @@ pub struct Partition {
     pub inbox: Mutex<Inbox>,
     /// The writer.
     pub owner: Arc<tokio::sync::Mutex<OwnerSlot>>,
+    /// What it counts.
+    pub counts: PartitionCounts,
     serving: ArcSwapOption<Serving>,
-    asleep: Mutex<Option<Asleep>>,
+    /// What a closed log would say.
+    asleep: Mutex<Option<LogNumbers>>,
     is_settle_queued: AtomicBool,
     last_used: AtomicU64,
     scrubbed: Mutex<Option<Scrubbed>>,
@@ -108,6 +121,7 @@ impl Partition {
             queue: Mutex::default(),
             inbox: Mutex::default(),
             owner: Arc::new(tokio::sync::Mutex::new(OwnerSlot::Closed)),
+            counts: PartitionCounts::default(),
             serving: ArcSwapOption::empty(),
             asleep: Mutex::new(None),
             is_settle_queued: AtomicBool::new(false),
@@ -123,7 +137,15 @@ impl Partition {
 
     /// Is the log known to hold nothing to deliver while it is closed?
     pub fn is_asleep_and_empty(&self) -> bool {
-        self.asleep.lock().is_some_and(|asleep| !asleep.has_backlog)
+        self.asleep.lock().is_some_and(|asleep| asleep.frontier >= asleep.high_watermark)
+    }
+
+    /// The log and its consumers in numbers; of a closed log, as it was closed. `None` when this process has not opened it yet.
+    pub fn numbers(&self) -> Option<LogNumbers> {
+        match self.serving() {
+            Some(serving) => Some(serving.numbers(&serving.leases.lock())),
+            None => *self.asleep.lock(),
+        }
     }
 
     /// What the last pass of the scrubber found intact.
@@ -163,7 +185,7 @@ impl Partition {
     }
 
     /// Blocking. Makes sure the slot is open; the caller holds it.
-    pub fn open_slot(&self, core: &Core, slot: &mut OwnerSlot) -> Result<Arc<Serving>, NotOpen> {
+    pub fn open_slot(self: &Arc<Self>, core: &Core, slot: &mut OwnerSlot) -> Result<Arc<Serving>, NotOpen> {
         let now = core.now_ms();
         let backoff_ms = match slot {
             OwnerSlot::Gone => return Err(NotOpen),
@@ -175,6 +197,8 @@ impl Partition {
             OwnerSlot::Open(_) => return self.serving().ok_or(NotOpen),
             OwnerSlot::Closed => OPEN_BACKOFF_MS_MIN,
         };
+        let former = core.settle.promise(self.id);
+        let promised = self.promised_end(former);
         let opened = core.prepare_partition_dir(&self.dir).map_err(|error| error.to_string()).and_then(|()| {
             let ports = &core.ports;
             PartitionLog::open(
@@ -183,6 +207,7 @@ impl Partition {
                 core.config.partition.clone(),
                 Arc::clone(&core.frames),
                 ports.entropy.as_ref(),
+                promised,
             )
             .map_err(|error| error.to_string())
         });
@@ -192,6 +217,7 @@ impl Partition {
                     error!(partition = %self.dir.display(), damage = ?damage, "damage found in a partition log; what is around it is served");
                     core.metrics.damage_found.add(1);
                 }
+                self.compare_log(core, former, log.log_id(), opened.is_new);
                 let serving = Arc::new(Serving { reader: log.reader(), leases: self.leases_for(core, &log, opened.is_new) });
                 serving.leases.lock().jump_to(serving.reader.oldest());
                 let table = StreamTable::from_marks(log.log_id(), opened.marks);
@@ -200,6 +226,7 @@ impl Partition {
                 *self.asleep.lock() = None;
                 self.touch(now);
                 core.note_open(self.id);
+                self.queue_settle(core);
                 Ok(serving)
             }
             Err(reason) => {
@@ -210,22 +237,44 @@ impl Partition {
         }
     }
 
+    /// Up to where the log must reach: what was kept, and in this process what was shown last.
+    fn promised_end(&self, kept: Option<Promise>) -> Offset {
+        let shown = self.serving().map_or(Offset(0), |former| former.reader.high_watermark());
+        kept.map_or(shown, |kept| kept.end.max(shown))
+    }
+
+    /// A partition that has another log than the one it had. What is there is served, behind all offsets that were given. When the log was
+    /// created anew, its promised records were reported with it.
+    fn compare_log(&self, core: &Core, kept: Option<Promise>, log: LogId, is_new: bool) {
+        let Some(kept) = kept.filter(|kept| kept.log != log && !is_new) else {
+            return;
+        };
+        error!(
+            partition = %self.dir.display(), was = %kept.log, is = %log, promised_end = kept.end.0,
+            "the partition's log is not the one that was published here; what is there is served"
+        );
+        core.metrics.damage_found.add(1);
+    }
+
     /// The leases of this log: those of its former life in this process, or what was kept on disk.
     fn leases_for(&self, core: &Core, log: &PartitionLog, is_new: bool) -> Arc<Mutex<LeaseTable>> {
         if let Some(former) = self.serving().filter(|former| former.reader.log_id() == log.log_id()) {
             return Arc::clone(&former.leases);
         }
-        let state = self.restored_state(&core.settle, log.log_id(), log.log_end(), is_new);
+        let state = self.restored_state(core, log.log_id(), log.log_end(), is_new);
         Arc::new(Mutex::new(LeaseTable::restore(&state)))
     }
 
-    fn restored_state(&self, settle: &SettleStore, log: LogId, log_end: Offset, is_new: bool) -> SettleState {
-        let mut state = settle.state(log).unwrap_or_default();
-        if state.frontier > log_end.0 && !is_new {
+    fn restored_state(&self, core: &Core, log: LogId, log_end: Offset, is_new: bool) -> SettleState {
+        let mut state = core.settle.state(log).unwrap_or_default();
+        if state.frontier.max(state.high_watermark) > log_end.0 && !is_new {
             error!(
-                partition = %self.dir.display(), frontier = state.frontier, log_end = log_end.0,
-                "the settled frontier is beyond the log's end: the log has lost data; new messages are delivered from its end"
+                partition = %self.dir.display(), frontier = state.frontier, high_watermark = state.high_watermark, log_end = log_end.0,
+                "what was published and settled reaches beyond the log's end: the log has lost data; new messages are delivered from its end"
             );
+            core.metrics.damage_found.add(1);
+        }
+        if state.frontier > log_end.0 && !is_new {
             state = SettleState { frontier: log_end.0, ..SettleState::default() };
         }
         state.ahead.retain(|&(_, end)| end <= log_end.0);
@@ -246,7 +295,7 @@ impl Partition {
     /// Ends all leases: their owner's process, or its log, has ended (design I4).
     fn stop_serving(&self, core: &Core) {
         if let Some(serving) = self.serving.swap(None) {
-            core.settle.keep(serving.reader.log_id(), &serving.leases.lock().state());
+            self.keep_settle(&core.settle, &serving, true);
             core.note_closed(self.id);
         }
     }
@@ -264,9 +313,9 @@ impl Partition {
         if !is_quiet || leases.leased() > 0 {
             return false;
         }
-        let has_backlog = leases.frontier() < serving.reader.high_watermark();
+        let numbers = serving.numbers(&leases);
         drop(leases);
-        *self.asleep.lock() = Some(Asleep { has_backlog });
+        *self.asleep.lock() = Some(numbers);
         self.stop_serving(core);
         *slot = OwnerSlot::Closed;
         true
@@ -278,6 +327,7 @@ impl Partition {
             core.settle.forget(serving.reader.log_id());
             core.note_closed(self.id);
         }
+        core.settle.forget_promise(self.id);
         *slot = OwnerSlot::Gone;
     }
 
@@ -293,11 +343,26 @@ impl Partition {
         }
     }
 
-    /// Takes the partition off that list and says what to write.
-    pub fn take_settle(&self) -> Option<(LogId, SettleState)> {
+    /// Takes the partition off that list and hands over what is to be written.
+    pub fn take_settle(&self, store: &SettleStore) {
         self.is_settle_queued.store(false, Ordering::Release);
-        let serving = self.serving()?;
+        if let Some(serving) = self.serving() {
+            self.keep_settle(store, &serving, false);
+        }
+    }
+
+    /// Hands over the settle state if it has changed (or in any case), and how far the log is published if that has changed. Under the
+    /// lock, so that no older state overtakes a newer one.
+    fn keep_settle(&self, store: &SettleStore, serving: &Serving, must_keep: bool) {
+        let now = Promise { log: serving.reader.log_id(), end: serving.reader.high_watermark() };
         let mut leases = serving.leases.lock();
-        leases.take_dirty().then(|| (serving.reader.log_id(), leases.state()))
+        let is_new = |kept: Promise| kept.log != now.log || kept.end < now.end;
+        let has_moved = now.end > Offset(0) && store.promise(self.id).is_none_or(is_new);
+        if leases.take_dirty() || has_moved || must_keep {
+            store.keep(now.log, &leases.state(now.end));
+        }
+        if has_moved {
+            store.keep_promise(self.id, &now);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Settle state of all partitions, and cursor positions, on their way to the node's one settle journal.
+//! Settle state of all partitions, how far their logs were published, and cursor positions, on their way to the node's one settle journal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,14 @@ use veena_storage::journal::Journal;
 
 use crate::consume::frontier;
 use crate::consume::lease::SettleState;
+use crate::consume::promised::{self, Promise};
 use crate::core::Core;
-use crate::partition::Partition;
+use crate::partition::{Partition, PartitionId};
 
 /// Kinds of entries in the settle journal. Only grows.
 const KIND_SETTLE: u8 = 1;
 const KIND_CURSOR: u8 = 2;
+const KIND_PROMISE: u8 = 3;
 
 type Key = (u8, Vec<u8>);
 
@@ -61,6 +63,25 @@ impl SettleStore {
         self.put(settle_key(log), None);
     }
 
+    /// Which log a partition had and up to where it was published. Damaged bytes count as none: the log is then believed.
+    pub fn promise(&self, partition: PartitionId) -> Option<Promise> {
+        let bytes = self.newest.lock().get(&promise_key(partition)).cloned()?;
+        promised::decode(&bytes).inspect_err(|_| error!(?partition, "the promised end kept for a partition cannot be read")).ok()
+    }
+
+    /// Keeps up to where a partition's log was published; written with the next round.
+    pub fn keep_promise(&self, partition: PartitionId, promise: &Promise) {
+        self.put(promise_key(partition), Some(promised::encode(promise)));
+    }
+
+    /// Forgets the promise of a partition that is gone.
+    pub fn forget_promise(&self, partition: PartitionId) {
+        let key = promise_key(partition);
+        if self.newest.lock().contains_key(&key) {
+            self.put(key, None);
+        }
+    }
+
     /// The position kept for a cursor.
     pub fn cursor(&self, key: &[u8]) -> Option<Bytes> {
         self.newest.lock().get(&(KIND_CURSOR, key.to_vec())).cloned()
@@ -89,9 +110,7 @@ impl SettleStore {
     /// Moves what changed into the journal. Blocking. Says whether anything was written.
     fn append_changed(&self) -> bool {
         let queued = std::mem::take(&mut *self.queued.lock());
-        for (log, state) in queued.iter().filter_map(|partition| partition.take_settle()) {
-            self.keep(log, &state);
-        }
+        queued.iter().for_each(|partition| partition.take_settle(self));
         let pending = std::mem::take(&mut *self.pending.lock());
         if pending.is_empty() {
             return false;
@@ -112,13 +131,19 @@ impl SettleStore {
     fn sync(&self) -> bool {
         let synced = self.journal.lock().sync();
         synced
-            .inspect_err(|error| error!(%error, "the settle journal could not be synced; after a power cut more acks come again than promised"))
+            .inspect_err(
+                |error| error!(%error, "the settle journal could not be synced; after a power cut more acks come again than promised"),
+            )
             .is_ok()
     }
 }
 
 fn settle_key(log: LogId) -> Key {
     (KIND_SETTLE, log.0.to_be_bytes().to_vec())
+}
+
+fn promise_key(partition: PartitionId) -> Key {
+    (KIND_PROMISE, promised::key(partition))
 }
 
 /// Writes changed settle state every 100 ms and syncs it every `settle_sync_ms`, while there is any; once more at the end.

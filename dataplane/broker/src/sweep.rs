@@ -29,7 +29,9 @@ pub async fn run(core: Arc<Core>) {
     let mut space_due = Instant::now();
     let mut retention_due = Instant::now() + Duration::from_millis(core.config.retention_check_ms);
     let mut cold_due = retention_due;
+    measure_quarantine(&core).await;
     while !token.is_cancelled() {
+        reopen_failed(&core).await;
         expire_leases(&core);
         close_idle(&core).await;
         if Instant::now() >= space_due {
@@ -59,6 +61,15 @@ fn open_partitions(core: &Core) -> Vec<(Arc<Topic>, Arc<Partition>)> {
         Some((topic, partition))
     };
     core.open_logs().into_iter().filter_map(find).collect()
+}
+
+/// Logs that could not be opened anew after a failure are tried again, each after its back-off: nobody is woken for what they hold.
+async fn reopen_failed(core: &Arc<Core>) {
+    for (_, partition) in open_partitions(core) {
+        if partition.serving().is_some_and(|serving| serving.reader.is_closed()) && partition.reopen(core).await.is_ok() {
+            core.fanout.on_published(core, partition.id);
+        }
+    }
 }
 
 /// Ends what ran out, and wakes those who can use it.
@@ -98,10 +109,15 @@ async fn check_space(core: &Arc<Core>) {
     let space = core.ports.read_io.run(move || worker.ports.disk.space(&worker.config.data_dir)).await;
     match space {
         Ok(space) => {
+            core.disk_available_bytes.store(space.available, Ordering::Relaxed);
             let is_low = space.available < core.config.disk_reserve_bytes;
             if core.is_disk_low.swap(is_low, Ordering::Relaxed) != is_low {
                 if is_low {
-                    warn!(available = space.available, reserve = core.config.disk_reserve_bytes, "the data disk is nearly full: produce is refused");
+                    warn!(
+                        available = space.available,
+                        reserve = core.config.disk_reserve_bytes,
+                        "the data disk is nearly full: produce is refused"
+                    );
                 } else {
                     info!(available = space.available, "the data disk has room again: produce is accepted");
                 }
@@ -161,6 +177,7 @@ fn retain_slot(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, re
             if let Some(serving) = partition.serving() {
                 let dropped = serving.leases.lock().jump_to(retained.oldest);
                 core.metrics.messages_retention_dropped.add(dropped);
+                partition.counts.retention_dropped.add(dropped);
                 partition.queue_settle(core);
             }
         }
@@ -263,8 +280,17 @@ fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> std::io::Result<
         disk.sync_dir(parent)?;
     }
     core.forget_prepared(&from);
+    core.quarantined_bytes.fetch_add(bytes_below(disk.as_ref(), &to), Ordering::Relaxed);
     info!(%topic, applied = why.applied().0, "a deleted topic's directory was set aside");
     Ok(())
+}
+
+/// What former lives set aside.
+async fn measure_quarantine(core: &Arc<Core>) {
+    let worker = Arc::clone(core);
+    let bytes =
+        core.ports.read_io.run(move || bytes_below(worker.ports.disk.as_ref(), &layout::quarantine_dir(&worker.config.data_dir))).await;
+    core.quarantined_bytes.store(bytes, Ordering::Relaxed);
 }
 
 async fn clean_quarantine(core: &Arc<Core>) {
@@ -281,10 +307,13 @@ fn clean_quarantine_blocking(core: &Core) {
     let entries = disk.list(&dir).unwrap_or_default().into_iter().filter(|entry| entry.is_dir);
     let mut dated: Vec<(u64, PathBuf)> = entries.filter_map(|entry| Some((since(&entry.name)?, dir.join(&entry.name)))).collect();
     dated.sort();
-    let sized: Vec<(u64, PathBuf, u64)> = dated.into_iter().map(|(ms, path)| {
-        let bytes = bytes_below(disk, &path);
-        (ms, path, bytes)
-    }).collect();
+    let sized: Vec<(u64, PathBuf, u64)> = dated
+        .into_iter()
+        .map(|(ms, path)| {
+            let bytes = bytes_below(disk, &path);
+            (ms, path, bytes)
+        })
+        .collect();
     let mut total: u64 = sized.iter().map(|(_, _, bytes)| bytes).sum();
     for (ms, path, bytes) in sized {
         let is_over = total > core.config.quarantine_bytes_max;
@@ -299,6 +328,7 @@ fn clean_quarantine_blocking(core: &Core) {
             Err(failed) => error!(entry = %path.display(), error = %failed, "a quarantined directory could not be removed"),
         }
     }
+    core.quarantined_bytes.store(total, Ordering::Relaxed);
 }
 
 /// The bytes of all files below a directory; what cannot be listed counts nothing.

@@ -126,7 +126,14 @@ impl Topics {
             topic.grow(core, record);
             Arc::new(topic)
         });
-        Arc::clone(topic)
+        let topic = Arc::clone(topic);
+        drop(by_id);
+        // The record may be of a view that is old by now: a deleted topic does not come back through a late request.
+        if core.ports.catalog.view().topic_by_id(record.id).is_none() {
+            topic.set_gone();
+            self.remove(record.id);
+        }
+        topic
     }
 
     /// The topic of this incarnation, if it was ever asked for.

@@ -10,7 +10,7 @@ use veena_storage::disk::{Disk, OpenMode, write_all_at};
 
 use crate::support::{FakeCatalog, Node, name, small_config, tenant, topic};
 
-const DIR: &str = "/data/topics/default/1/p00000";
+const DIR: &str = "/data/topics/default/0000000000000001/p00000";
 
 fn segments(disk: &MemDisk) -> Vec<PathBuf> {
     let entries = disk.list(Path::new(DIR)).expect("listed");
@@ -28,6 +28,8 @@ async fn filled(disk: &MemDisk) -> Node {
     let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
     for n in 0..60 {
         assert!(node.produce("orders", None, &format!("{n:04}{}", "x".repeat(4_000))).await);
+        // Each in a commit of its own.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(segments(disk).len() > 3, "there are sealed segments");

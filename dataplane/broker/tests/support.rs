@@ -171,6 +171,16 @@ impl Node {
     }
 
     pub async fn start_with(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64, config: BrokerConfig) -> Self {
+        Self::try_start(disk, catalog, seed, config).await.expect("the engine opens")
+    }
+
+    /// As `start_with`, for starts that may be refused.
+    pub async fn try_start(
+        disk: Arc<dyn Disk>,
+        catalog: &Arc<FakeCatalog>,
+        seed: u64,
+        config: BrokerConfig,
+    ) -> Result<Self, veena_broker::OpenError> {
         disk.create_dir_all(&config.data_dir).expect("data directory");
         disk.sync_dir("/".as_ref()).expect("its name is durable");
         let tasks = Tasks::new(Handle::current());
@@ -185,8 +195,8 @@ impl Node {
             entropy: Seeded::new(seed),
             tasks: tasks.clone(),
         };
-        let broker = Broker::open(config, ports).await.expect("the engine opens");
-        Self { broker, tasks, catalog: Arc::clone(catalog) }
+        let broker = Broker::open(config, ports).await?;
+        Ok(Self { broker, tasks, catalog: Arc::clone(catalog) })
     }
 
     pub async fn produce(&self, topic: &str, key: Option<&str>, payload: &str) -> bool {

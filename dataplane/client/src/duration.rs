@@ -51,10 +51,11 @@ fn unit_nanos(unit: &str) -> Option<i128> {
 /// `number` times `unit`, where `number` is decimal digits with at most one point.
 fn scaled(number: &str, unit: i128) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || whole.len() > 19 || fraction.contains('.') {
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    // Digits past 18 weigh less than a nanosecond even in hours.
     let fraction = &fraction[..fraction.len().min(18)];
     let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
@@ -123,6 +124,9 @@ mod tests {
             ("1.5s", 1_500_000_000),
             (".5h", 1_800_000_000_000),
             ("+2us", 2_000),
+            ("1.s", 1_000_000_000),
+            ("00000000000000000000001s", 1_000_000_000),
+            ("0.0000000000000000000001s", 0),
             ("3µs", 3_000),
             ("-5s", 0),
             ("1h0m0s", 3_600_000_000_000),
@@ -134,7 +138,25 @@ mod tests {
 
     #[test]
     fn anything_without_a_unit_or_number_is_refused() {
-        for text in ["", "-", "1", "s", "1 s", "1x", "1..5s", "1s2", "ms5", ".s", "99999999999999999999h", "9999999h", "1d", "1S"] {
+        for text in [
+            "",
+            "-",
+            "1",
+            "s",
+            "1 s",
+            "1x",
+            "1..5s",
+            "1s2",
+            "ms5",
+            ".s",
+            "99999999999999999999h",
+            "9999999h",
+            "1d",
+            "1S",
+            "+",
+            "1e3s",
+            "1mm",
+        ] {
             assert!(parse_duration(text).is_err(), "{text:?}");
         }
     }

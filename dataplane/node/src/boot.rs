@@ -8,7 +8,7 @@ use tracing::info;
 use veena_api::{ApiConfig, ApiParts, ApiState, TopicDefaults};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
-use veena_broker::tasks::Tasks;
+use veena_broker::tasks::{OnExit, Tasks};
 use veena_consensus::LogStore;
 use veena_contract::{Entropy, WallClock, Witness, limits};
 use veena_metastore::{Metastore, MetastoreConfig, Runtime, StartError};
@@ -18,6 +18,7 @@ use veena_storage::partition::Codec;
 
 use crate::config::{CodecChoice, Config};
 use crate::data_dir::{DataDir, DataDirError};
+use crate::room::RoomWatch;
 use crate::system::{OsEntropy, SystemClock};
 
 /// How many reads run at once; apart from writes, so that no commit waits for a reader.
@@ -89,6 +90,13 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
     let metastore = Metastore::start(MetastoreConfig::new(data.node.clone()), log, Runtime::new(Arc::clone(&entropy))).await?;
     let catalog = Arc::new(metastore.clone());
+    let room = RoomWatch {
+        disk: Arc::clone(&disk),
+        io: write_io.clone(),
+        data_dir: data.path.clone(),
+        reserve: config.storage.reserve_bytes,
+        metastore: metastore.clone(),
+    };
 
     // 3 the engine: WAL and settle journal are verified, dispatch goes on where it stopped
     let tasks = Tasks::new(Handle::current());
@@ -110,6 +118,8 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
             return Err(error.into());
         }
     };
+
+    tasks.spawn("room-watch", OnExit::Shutdown, room.run(tasks.token().clone()));
 
     let parts = ApiParts {
         broker: broker.clone(),
@@ -152,6 +162,7 @@ fn broker_config(config: &Config, data_dir: PathBuf) -> BrokerConfig {
         CodecChoice::None => Codec::None,
         CodecChoice::Zstd => Codec::Zstd,
     };
+    broker.disk_reserve_bytes = config.storage.reserve_bytes;
     broker.settle_sync_ms = config.storage.consumer_offset_commit_interval_ms;
     broker.idle_log_eviction_ms = config.storage.idle_log_eviction_ms;
     broker.fanout = FanoutConfig {

@@ -8,6 +8,7 @@ pub mod config;
 pub mod data_dir;
 mod early;
 pub mod listen;
+mod room;
 pub mod serve;
 pub mod shutdown;
 pub mod system;
@@ -19,3 +20,5 @@ pub use data_dir::{DataDir, DataDirError};
 pub use listen::{ListenError, Listening};
 pub use serve::{NodeError, Ready, serve};
 pub use system::{OsEntropy, SystemClock};
+/// The HTTP interface of a node as an OpenAPI document.
+pub use veena_api::openapi_json;

@@ -154,7 +154,7 @@ pub fn recover_scan(bytes: &[u8]) {
     let open = || {
         let config = PartitionConfig { segment_bytes_max: 1 << 20, segment_age_ms_max: 0, codec: Codec::None };
         let cache = Arc::new(FrameCache::new(1 << 16));
-        PartitionLog::open(Arc::new(disk.clone()), dir, config, cache, &Zero)
+        PartitionLog::open(Arc::new(disk.clone()), dir, config, cache, &Zero, Offset(0))
     };
     let Ok((log, first)) = open() else { return };
     let end = log.log_end();

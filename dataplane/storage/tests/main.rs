@@ -1,6 +1,7 @@
 //! The storage crate from outside.
 
 mod envelope;
+mod fuzz;
 mod journal;
 mod offline;
 mod partition;

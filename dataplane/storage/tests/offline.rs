@@ -9,9 +9,7 @@ use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode};
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::offline::{self, FileKind, Finding, Span, Survey};
-use veena_storage::partition::{
-    self, Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey,
-};
+use veena_storage::partition::{self, Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey};
 use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry};
 
 use crate::support::Seeded;
@@ -56,7 +54,8 @@ fn write_wal(disk: &MemDisk) {
 fn write_partition(disk: &MemDisk) {
     let config = PartitionConfig { segment_bytes_max: 1000, segment_age_ms_max: 0, codec: Codec::None };
     let cache = Arc::new(FrameCache::new(1024 * 1024));
-    let (mut log, _) = PartitionLog::open(Arc::new(disk.clone()), Path::new(PARTITION), config, cache, &Seeded::new(2)).expect("opens");
+    let (mut log, _) =
+        PartitionLog::open(Arc::new(disk.clone()), Path::new(PARTITION), config, cache, &Seeded::new(2), Offset(0)).expect("opens");
     let mut marks = Marks::new();
     for sequence in 1..9_u64 {
         let key = StreamKey { stream: StreamId(9), source: 0 };

@@ -5,5 +5,6 @@ mod damage;
 mod formats;
 mod latch;
 mod life;
+mod promised;
 mod retention;
 mod support;

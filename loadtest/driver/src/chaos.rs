@@ -1,5 +1,11 @@
 //! Hurts a real node while clients use it, then reads everything and asks the checker.
 
+mod fault;
+mod full_disk;
+mod probe;
+mod strace;
+mod volume;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,27 +21,14 @@ use crate::node::{NodeConfig, NodeProcess};
 use crate::recorder::Recorder;
 use crate::workload::{Plan, Workload, drain, topic_key};
 
+pub use fault::Fault;
+
+use fault::Hurt;
+use probe::Probe;
+
 /// How late the node's timers may be on a machine shared with its clients and other work.
 pub const TIMER_SLACK: Duration = Duration::from_millis(150);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
-
-/// What is done to the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// kill -9, started again at once.
-    Kill,
-    /// kill -9 while it stands still: nothing that its timers would have done has happened.
-    KillFrozen,
-    /// SIGTERM, started again.
-    Stop,
-    /// SIGSTOP for a while, then SIGCONT.
-    Pause,
-}
-
-impl Fault {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kill, Self::KillFrozen, Self::Stop, Self::Pause];
-}
 
 /// A run under faults.
 #[derive(Clone, Debug)]
@@ -54,8 +47,8 @@ pub struct ChaosPlan {
     pub flags: Vec<String>,
     /// Texts of warnings and errors in the log that are expected.
     pub log_allowed: Vec<String>,
-    /// Without faults it is a soak: load and ledger alone, and nothing may be refused or stay unanswered.
-    pub with_faults: bool,
+    /// Which faults. Without any it is a soak: load and ledger alone, and nothing may be refused or stay unanswered.
+    pub faults: Vec<Fault>,
 }
 
 impl ChaosPlan {
@@ -70,7 +63,7 @@ impl ChaosPlan {
             timer_slack: TIMER_SLACK,
             flags: Vec::new(),
             log_allowed: Vec::new(),
-            with_faults: true,
+            faults: Fault::ALL.to_vec(),
         }
     }
 }
@@ -90,8 +83,8 @@ pub struct ChaosReport {
     pub log_allowed: usize,
     /// How late the node's timers were allowed to be.
     pub timer_slack: Duration,
-    /// Were there to be faults?
-    pub with_faults: bool,
+    /// Which faults there were to be.
+    pub wanted: Vec<Fault>,
 }
 
 impl ChaosReport {
@@ -100,8 +93,8 @@ impl ChaosReport {
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints: Vec<String> = self.verdict.violations.iter().map(ToString::to_string).collect();
         let counts = &self.verdict.counts;
-        if self.with_faults {
-            let missing = Fault::ALL.iter().filter(|fault| !self.faults.contains_key(fault));
+        if !self.wanted.is_empty() {
+            let missing = self.wanted.iter().filter(|fault| !self.faults.contains_key(fault));
             complaints.extend(missing.map(|fault| format!("the fault {fault:?} never happened")));
         } else if counts.sent_fail + counts.sent_unknown > 0 {
             complaints.push(format!("without faults, {} produces failed and {} stayed unknown", counts.sent_fail, counts.sent_unknown));
@@ -115,7 +108,7 @@ impl ChaosReport {
 
 impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let faults: Vec<String> = Fault::ALL.iter().map(|fault| format!("{fault:?} {}", self.faults.get(fault).unwrap_or(&0))).collect();
+        let faults: Vec<String> = self.wanted.iter().map(|fault| format!("{fault:?} {}", self.faults.get(fault).unwrap_or(&0))).collect();
         writeln!(f, "seed {}", self.seed)?;
         writeln!(f, "faults: {}", faults.join(", "))?;
         writeln!(f, "log: {} unexpected lines, {} texts allowed", self.log_lines.len(), self.log_allowed)?;
@@ -148,15 +141,21 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
     config.flags.clone_from(&plan.flags);
     let log = config.log.clone();
     let mut node = NodeProcess::start(config).await?.recorded(&recorder);
-    let load = Plan::mixed(node.addr(), topics(), chance.next_u64());
+    let mut load = Plan::mixed(node.addr(), topics(), chance.next_u64());
+    let mut probe = Probe::start(&node, &recorder).await?;
     let workload = Workload::start(&load, &recorder).await?;
-    let faults = if plan.with_faults {
-        hurt(&mut node, plan.time, &mut chance).await?
-    } else {
+    let faults = if plan.faults.is_empty() {
         tokio::time::sleep(plan.time).await;
         BTreeMap::new()
+    } else {
+        let faults = Hurt { plan, node: &mut node, probe: &mut probe, chance: &mut chance }.rounds().await;
+        if faults.is_err() {
+            keep_history(&plan.dir, &recorder.history())?;
+        }
+        faults?
     };
     workload.stop().await?;
+    load.topics.push(probe::topic());
     drain(&load, &recorder, Duration::from_secs(120)).await?;
     node.stop(STOP_DEADLINE).await?;
 
@@ -165,7 +164,8 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
     if !verdict.is_clean() {
         keep_history(&plan.dir, &history)?;
     }
-    let allowed: Vec<&str> = plan.log_allowed.iter().map(String::as_str).collect();
+    let provoked = faults.keys().flat_map(|fault| fault.log_texts().iter().copied());
+    let allowed: Vec<&str> = plan.log_allowed.iter().map(String::as_str).chain(provoked).collect();
     let log_lines = logs::unexpected(&log, &allowed)?;
     Ok(ChaosReport {
         seed: plan.seed,
@@ -174,42 +174,30 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
         log_lines,
         log_allowed: allowed.len(),
         timer_slack: plan.timer_slack,
-        with_faults: plan.with_faults,
+        wanted: plan.faults.clone(),
     })
 }
 
-/// Each kind of fault comes once in every round, in another order.
-async fn hurt(node: &mut NodeProcess, time: Duration, chance: &mut Chance) -> anyhow::Result<BTreeMap<Fault, u32>> {
-    let started = Instant::now();
-    let mut faults = BTreeMap::new();
-    loop {
-        let mut round = Fault::ALL;
-        chance.shuffle(&mut round);
-        for fault in round {
-            tokio::time::sleep(Duration::from_millis(150 + chance.below(1_000))).await;
-            inflict(node, fault, chance).await.with_context(|| format!("after {faults:?}, at {fault:?}"))?;
-            *faults.entry(fault).or_insert(0) += 1;
-            // The first round is always whole: every kind must have happened.
-            if faults.len() == Fault::ALL.len() && started.elapsed() >= time {
-                return Ok(faults);
+impl Hurt<'_> {
+    /// Each kind of fault comes once in every round, in another order.
+    async fn rounds(&mut self) -> anyhow::Result<BTreeMap<Fault, u32>> {
+        let started = Instant::now();
+        let mut faults = BTreeMap::new();
+        loop {
+            let mut round = self.plan.faults.clone();
+            self.chance.shuffle(&mut round);
+            for fault in round {
+                tokio::time::sleep(Duration::from_millis(150 + self.chance.below(1_000))).await;
+                let nth = faults.get(&fault).copied().unwrap_or(0) + 1;
+                self.inflict(fault, nth).await.with_context(|| format!("after {faults:?}, at {fault:?}"))?;
+                faults.insert(fault, nth);
+                // The first round is always whole: every kind must have happened.
+                if faults.len() == self.plan.faults.len() && started.elapsed() >= self.plan.time {
+                    return Ok(faults);
+                }
             }
         }
     }
-}
-
-async fn inflict(node: &mut NodeProcess, fault: Fault, chance: &mut Chance) -> anyhow::Result<()> {
-    let while_still = Duration::from_millis(20 + chance.below(400));
-    match fault {
-        Fault::Kill => node.kill()?,
-        Fault::KillFrozen => node.kill_frozen(while_still).await?,
-        Fault::Stop => node.stop(STOP_DEADLINE).await?,
-        Fault::Pause => return node.pause(while_still).await,
-    }
-    // Now and then it is killed again while it starts.
-    if chance.percent(25) {
-        node.start_and_kill(Duration::from_millis(chance.below(60))).await?;
-    }
-    node.start_again().await
 }
 
 fn keep_history(dir: &Path, history: &[Event]) -> anyhow::Result<()> {

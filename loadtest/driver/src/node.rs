@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use veena_loadtest_checker::{Down, NodeChange, Op, Outcome};
 
-use crate::api::Client;
+use crate::api::{Client, Reply};
 use crate::recorder::Recorder;
 
 /// How often a condition is looked at while waiting for it.
@@ -26,6 +26,8 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// Where its output is appended.
     pub log: PathBuf,
+    /// Words before the binary: a command that starts it somewhere else, or watches it.
+    pub before: Vec<String>,
     /// Flags behind the usual ones.
     pub flags: Vec<String>,
     /// Environment beyond the inherited one.
@@ -36,7 +38,14 @@ impl NodeConfig {
     /// A node of `bin` with its data in `dir/data` and its log in `dir/node.log`.
     #[must_use]
     pub fn in_dir(bin: &Path, dir: &Path) -> Self {
-        Self { bin: bin.to_owned(), data_dir: dir.join("data"), log: dir.join("node.log"), flags: Vec::new(), env: Vec::new() }
+        Self {
+            bin: bin.to_owned(),
+            data_dir: dir.join("data"),
+            log: dir.join("node.log"),
+            before: Vec::new(),
+            flags: Vec::new(),
+            env: Vec::new(),
+        }
     }
 
     /// With one more flag.
@@ -48,7 +57,14 @@ impl NodeConfig {
 
     fn command(&self, addr: SocketAddr) -> anyhow::Result<Command> {
         let log = open_log(&self.log)?;
-        let mut command = Command::new(&self.bin);
+        let mut command = match self.before.split_first() {
+            Some((first, others)) => {
+                let mut command = Command::new(first);
+                command.args(others).arg(&self.bin);
+                command
+            }
+            None => Command::new(&self.bin),
+        };
         command.arg("node").args(["--addr", &addr.to_string()]).arg("--data-dir").arg(&self.data_dir).args(["--log-format", "json"]);
         command.args(&self.flags).envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -219,11 +235,20 @@ impl NodeProcess {
         &self.config
     }
 
+    /// What it will be started with the next time.
+    pub fn config_mut(&mut self) -> &mut NodeConfig {
+        &mut self.config
+    }
+
     /// Waits until `/readyz` answers 200.
     ///
     /// # Errors
     /// The process ends, or `deadline` passes; the error holds the end of the log.
     pub async fn wait_ready(&mut self, deadline: Duration) -> anyhow::Result<()> {
+        self.wait_probe(|reply| reply.status == 200, deadline).await
+    }
+
+    async fn wait_probe(&mut self, wanted: impl Fn(&Reply) -> bool, deadline: Duration) -> anyhow::Result<()> {
         let started = Instant::now();
         let mut last = String::from("no answer");
         loop {
@@ -232,7 +257,7 @@ impl NodeProcess {
             }
             let mut client = Client::new(self.addr).with_timeout(Duration::from_secs(2));
             match client.get("/readyz").await {
-                Ok(reply) if reply.status == 200 => return Ok(()),
+                Ok(reply) if wanted(&reply) => return Ok(()),
                 Ok(reply) => last = format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)),
                 Err(err) => last = if last == "no answer" { err.to_string() } else { last },
             }
@@ -311,9 +336,17 @@ impl NodeProcess {
     /// # Errors
     /// See [`NodeProcess::start`].
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
+        self.start_again_until(|reply| reply.status == 200).await
+    }
+
+    /// Starts it again, and waits until `/readyz` answers as `wanted`: ready, or not ready for the right reason.
+    ///
+    /// # Errors
+    /// See [`NodeProcess::start`].
+    pub async fn start_again_until(&mut self, wanted: impl Fn(&Reply) -> bool) -> anyhow::Result<()> {
         let opened = self.open(NodeChange::Started);
         self.process = Process::start(&mut self.config.command(self.addr)?)?;
-        self.wait_ready(Duration::from_secs(60)).await?;
+        self.wait_probe(wanted, Duration::from_secs(60)).await?;
         close(opened);
         Ok(())
     }

@@ -88,10 +88,10 @@ impl Broker {
     }
 
     fn append(&mut self, topic: &str, key: Option<&str>, mut payload: Vec<u8>, is_scattered: bool) {
-        if self.lies(Lie::Garbles) {
-            if let Some(last) = payload.last_mut() {
-                *last ^= 1;
-            }
+        if self.lies(Lie::Garbles)
+            && let Some(last) = payload.last_mut()
+        {
+            *last ^= 1;
         }
         let is_skipped = self.lies(Lie::Skips);
         let id = self.counter;

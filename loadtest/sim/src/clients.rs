@@ -64,9 +64,9 @@ impl Client {
         let copies: Vec<&'static str> =
             self.world.plan.topics.iter().filter(|topic| topic.parent.is_some_and(|(_, delay)| delay == 0)).map(|topic| topic.name).collect();
         if !copies.is_empty() && self.chance.percent(10) {
-            return self.chance.pick(&copies);
+            return *self.chance.pick(&copies);
         }
-        self.chance.pick(&direct)
+        *self.chance.pick(&direct)
     }
 
     /// Sends one message to `topic` and says whether it was accepted.
@@ -253,7 +253,7 @@ impl Client {
         if !is_same {
             return false;
         }
-        let at = self.world.time.now_us();
+        let at = self.world.time.stamp_us();
         let answer = self.broker.settle(&tenant(), &record.name, handle, how);
         let outcome = answer.as_ref().map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok);
         let how = match how {
@@ -269,7 +269,7 @@ impl Client {
     /// Looks at every partition of a topic.
     pub async fn observe(&self, topic: &str) {
         let Some(record) = self.record(topic) else { return };
-        let at = self.world.time.now_us();
+        let at = self.world.time.stamp_us();
         let Ok(stats) = self.broker.describe(&tenant(), &name(topic), None).await else { return };
         for stats in stats.into_iter().flatten() {
             let observed = Observed {

@@ -13,6 +13,7 @@ const EPOCH_MS: u64 = 1_700_000_000_000;
 pub struct SimTime {
     base_us: AtomicU64,
     origin: Mutex<Option<Instant>>,
+    stamped_us: AtomicU64,
     offset_ms: AtomicI64,
     offset_ms_max: AtomicI64,
 }
@@ -35,6 +36,13 @@ impl SimTime {
     pub fn now_us(&self) -> u64 {
         let elapsed = self.origin.lock().map_or(0, |origin| u64::try_from(origin.elapsed().as_micros()).unwrap_or(0));
         self.base_us.load(Ordering::Relaxed) + elapsed
+    }
+
+    /// Microseconds since the run began, for a history: no two are the same, so that what came first is known even while time stands still.
+    pub fn stamp_us(&self) -> u64 {
+        let stamp = self.now_us().max(self.stamped_us.load(Ordering::Relaxed) + 1);
+        self.stamped_us.store(stamp, Ordering::Relaxed);
+        stamp
     }
 
     /// The wall clock jumps.

@@ -65,6 +65,8 @@ pub struct Watch {
     is_cut: AtomicBool,
     /// Settle state could not be written or synced in this life: the documented windows do not hold in it.
     has_hurt_settle: AtomicBool,
+    /// Reads failed in this life: what cannot be read may be reported as damaged.
+    has_hurt_reads: AtomicBool,
     cut: Notify,
 }
 
@@ -73,7 +75,7 @@ impl Watch {
     #[must_use]
     pub fn new(time: Arc<SimTime>, trace: Arc<Trace>, tally: Arc<Tally>) -> Arc<Self> {
         let flag = || AtomicBool::new(false);
-        Arc::new(Self { time, trace, tally, is_over: flag(), is_cut: flag(), has_hurt_settle: flag(), cut: Notify::new() })
+        Arc::new(Self { time, trace, tally, is_over: flag(), is_cut: flag(), has_hurt_settle: flag(), has_hurt_reads: flag(), cut: Notify::new() })
     }
 
     /// The life has ended: what its remains still call counts no more.
@@ -98,6 +100,12 @@ impl Watch {
     #[must_use]
     pub fn has_hurt_settle(&self) -> bool {
         self.has_hurt_settle.load(Ordering::Relaxed)
+    }
+
+    /// Did reads fail in this life?
+    #[must_use]
+    pub fn has_hurt_reads(&self) -> bool {
+        self.has_hurt_reads.load(Ordering::Relaxed)
     }
 
     fn note<T>(&self, op: &str, path: &Path, detail: impl Debug, outcome: &io::Result<T>, is_short: bool) {
@@ -132,10 +140,13 @@ impl Watch {
                 "sync" if is_settle => Kind::SettleSyncError,
                 "sync" => Kind::PartitionSyncError,
                 "sync-dir" => Kind::DirSyncError,
-                "write" => Kind::WriteError,
-                _ => Kind::ReadError,
+                "read" => Kind::ReadError,
+                _ => Kind::WriteError,
             }),
             _ => {}
+        }
+        if op == "read" {
+            self.has_hurt_reads.store(true, Ordering::Relaxed);
         }
         if is_settle {
             self.has_hurt_settle.store(true, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use veena_storage::wal::Wal;
 use crate::chance::Chance;
 use crate::clients::Client;
 use crate::disk::Watch;
+use crate::life::note_dead_time;
 use crate::logs;
 use crate::node::Node;
 use crate::world::{World, name, tenant};
@@ -35,15 +36,17 @@ pub async fn judge(world: Arc<World>, mut chance: Chance) {
     match Node::start(&world, &watch).await {
         Err(reason) => world.complain(format!("the node does not start on a healed disk: {reason}")),
         Ok(node) => {
-            world.history.node(world.time.now_us(), NodeChange::Started);
+            note_dead_time(&world);
+            world.history.node(world.time.stamp_us(), NodeChange::Started);
             let last = Last { world: Arc::clone(&world), node: &node };
             last.judge(&mut chance).await;
-            node.judge_counters(&world);
+            node.judge_tasks(&world);
+            node.judge_counters(&world, &watch);
         }
     }
     disk.crash_kill();
     *world.disk.lock() = disk.reopen();
-    world.history.node(world.time.now_us(), NodeChange::Down(Down::Killed));
+    world.history.node(world.time.stamp_us(), NodeChange::Down(Down::Killed));
     check_wal(&world);
     watch.end();
     world.history.end_life();

@@ -41,7 +41,7 @@ impl History {
     /// Writes down that `op` is about to be asked.
     pub fn open(&self, client: u32, op: Op) -> Opened {
         let mut events = self.events.lock();
-        events.push(Event { at: self.time.now_us(), until: UNANSWERED, node: self.node.clone(), client, op, outcome: Outcome::Unknown });
+        events.push(Event { at: self.time.stamp_us(), until: UNANSWERED, node: self.node.clone(), client, op, outcome: Outcome::Unknown });
         Opened(events.len() - 1)
     }
 
@@ -52,7 +52,7 @@ impl History {
 
     /// Writes down how a consume ended.
     pub fn close_with(&self, Opened(at): Opened, outcome: Outcome, messages: Vec<Delivered>) {
-        let until = self.time.now_us();
+        let until = self.time.stamp_us();
         let event = &mut self.events.lock()[at];
         event.until = until;
         event.outcome = outcome;
@@ -63,7 +63,7 @@ impl History {
 
     /// Writes down something that was asked at `at` and answered now.
     pub fn note(&self, client: u32, at: u64, op: Op, outcome: Outcome) {
-        let until = self.time.now_us();
+        let until = self.time.stamp_us();
         self.events.lock().push(Event { at, until, node: self.node.clone(), client, op, outcome });
     }
 
@@ -74,7 +74,7 @@ impl History {
 
     /// A life ends: what is unanswered stays so.
     pub fn end_life(&self) {
-        let now = self.time.now_us();
+        let now = self.time.stamp_us();
         for event in self.events.lock().iter_mut().filter(|event| event.until == UNANSWERED) {
             event.until = now;
         }

@@ -46,10 +46,11 @@ pub async fn live(world: Arc<World>, mut chance: Chance) {
     }
     match Node::start(&world, &life.watch).await {
         Ok(node) => {
-            let started = world.time.now_us();
+            let started = world.time.stamp_us();
+            note_dead_time(&world);
             world.history.node(started, NodeChange::Started);
             life.run(&node, &mut chance).await;
-            node.judge_counters(&world);
+            node.judge_counters(&world, &life.watch);
         }
         Err(reason) => {
             if !life.watch.is_cut() && !is_hurt {
@@ -67,6 +68,14 @@ pub async fn live(world: Arc<World>, mut chance: Chance) {
     world.time.end_life(chance.between(0, 3_000_000));
 }
 
+/// A node that is dead, or dies while it starts, runs no timer: what was on its way to the disk when it died is no older when it starts.
+/// The checker measures the windows for forgotten acks in running time.
+pub(crate) fn note_dead_time(world: &World) {
+    if let Some(died) = world.died_at.lock().take() {
+        world.history.node(died, NodeChange::Paused);
+    }
+}
+
 struct Life {
     world: Arc<World>,
     watch: Arc<Watch>,
@@ -80,7 +89,10 @@ impl Life {
         let mut tries = 0;
         while let Err(reason) = node.create_topics(&self.world).await {
             tries += 1;
-            if self.watch.is_cut() || tries > 40 {
+            if tries == 4 {
+                self.world.disk.lock().clear_faults();
+            }
+            if self.watch.is_cut() || tries > 80 {
                 if !self.watch.is_cut() {
                     self.world.complain(format!("topics cannot be created: {reason}"));
                 }
@@ -97,6 +109,7 @@ impl Life {
             () = self.watch.cut() => {}
             ended = turmoil => ended.unwrap_or(()),
         }
+        node.judge_tasks(&self.world);
         if self.end == End::Stop {
             return self.stop(node, chance).await;
         }
@@ -151,7 +164,7 @@ impl Life {
                     self.world.tally.add(Kind::ClockJump);
                 }
                 7 => {
-                    let at = self.world.time.now_us();
+                    let at = self.world.time.stamp_us();
                     let still = chance.ms(50, 2_500);
                     tokio::time::advance(still).await;
                     self.world.history.node(at, NodeChange::Paused);
@@ -211,13 +224,15 @@ impl Life {
         *disk = disk.reopen();
         world.tally.add(kind);
         world.trace.line(&format!("{} {kind:?}", world.time.now_us()));
-        world.history.node(world.time.now_us(), NodeChange::Down(down));
+        let now = world.time.stamp_us();
+        world.died_at.lock().get_or_insert(now);
+        world.history.node(now, NodeChange::Down(down));
     }
 
     /// The life ends by a clean stop; sometimes the power goes right after it.
     async fn stop(&self, node: &Node, chance: &mut Chance) {
         let world = &self.world;
-        let at = world.time.now_us();
+        let at = world.time.stamp_us();
         if let Err(reason) = node.stop().await {
             world.complain(reason);
         }
@@ -232,6 +247,7 @@ impl Life {
             world.tally.add(Kind::Stop);
         }
         *disk = disk.reopen();
+        world.died_at.lock().get_or_insert(world.time.stamp_us());
         world.history.node(at, NodeChange::Down(down));
     }
 }

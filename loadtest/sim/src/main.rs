@@ -1,6 +1,7 @@
 //! `veena-sim`: simulated crashes by seed.
 #![allow(clippy::print_stdout, reason = "a command: it prints")]
 
+use std::time::Duration;
 use std::process::{Command as Process, ExitCode, Stdio};
 
 use anyhow::{Context as _, ensure};
@@ -63,6 +64,11 @@ enum What {
     },
 }
 
+/// How long, in real time, one seed may take; usually it is a tenth of a second.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// How many violations of one seed are shown.
+const VIOLATIONS_SHOWN: usize = 8;
+
 fn main() -> anyhow::Result<ExitCode> {
     let is_green = match Command::parse().what {
         What::Run { seed, trace, json, log } => run(seed, trace, json, log)?,
@@ -78,6 +84,7 @@ fn run(seed: u64, trace: bool, json: bool, log: bool) -> anyhow::Result<bool> {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
         tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(std::io::stderr).init();
     }
+    watch_over(seed);
     let (report, text) = run_seed(seed, trace);
     print!("{text}");
     if json {
@@ -86,6 +93,17 @@ fn run(seed: u64, trace: bool, json: bool, log: bool) -> anyhow::Result<bool> {
         print_report(&report);
     }
     Ok(report.violations_count == 0)
+}
+
+/// A run that never gives the clock a chance to move would never end: virtual time stands still while somebody asks again at once.
+fn watch_over(seed: u64) {
+    let _ = std::thread::spawn(move || {
+        std::thread::sleep(HANGS_AFTER);
+        let what = format!("the run hangs: after {HANGS_AFTER:?} of real time some task still asks again at once");
+        let report = Report::broken(seed, what);
+        println!("{}", serde_json::to_string(&report).unwrap_or_default());
+        std::process::exit(1);
+    });
 }
 
 fn print_report(report: &Report) {
@@ -97,8 +115,12 @@ fn print_report(report: &Report) {
 }
 
 fn print_violations(report: &Report) {
-    for violation in &report.violations {
+    for violation in report.violations.iter().take(VIOLATIONS_SHOWN) {
         println!("  seed {}: {violation}", report.seed);
+    }
+    let more = report.violations.len().saturating_sub(VIOLATIONS_SHOWN);
+    if more > 0 {
+        println!("  seed {}: and {more} more", report.seed);
     }
     if report.violations_count > 0 {
         println!("  again: cargo run -p veena-loadtest-sim -- run --seed {}", report.seed);

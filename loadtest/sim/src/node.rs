@@ -81,12 +81,6 @@ impl Node {
         timeout(STOP_WITHIN, both).await.map_err(|_| "a clean stop did not end in a minute".to_owned())
     }
 
-    /// Has a task of the node ended in a panic?
-    #[must_use]
-    pub fn has_broken(&self) -> bool {
-        self.tasks.token().is_cancelled()
-    }
-
     /// The living topic of this name.
     #[must_use]
     pub fn topic(&self, text: &str) -> Option<Arc<TopicRecord>> {
@@ -171,11 +165,11 @@ impl Node {
     }
 
     /// Counters that must stay at zero as long as no bit of the disk is flipped.
-    pub fn judge_counters(&self, world: &World) {
+    pub fn judge_counters(&self, world: &World, watch: &Watch) {
         let metrics = self.broker.metrics();
         world.tally.add_many(crate::tally::Kind::Retention, metrics.segments_retired.get());
         let mut wrong = vec![("streams_forked", metrics.streams_forked.get()), ("stream_gaps", metrics.stream_gaps.get())];
-        if !*world.has_hurt_reads.lock() {
+        if !watch.has_hurt_reads() {
             wrong.push(("damage_found", metrics.damage_found.get()));
             wrong.push(("messages_corrupt_skipped", metrics.messages_corrupt_skipped.get()));
             wrong.push(("fanout_records_dropped", metrics.fanout_records_dropped.get()));
@@ -183,7 +177,11 @@ impl Node {
         for (counter, value) in wrong.into_iter().filter(|(_, value)| *value > 0) {
             world.complain(format!("the node counts {counter} {value}, and nothing was damaged"));
         }
-        if self.has_broken() {
+    }
+
+    /// The token of a node that nobody stopped is cancelled by a panic alone.
+    pub fn judge_tasks(&self, world: &World) {
+        if self.tasks.token().is_cancelled() {
             world.complain("a task of the node has panicked".to_owned());
         }
     }

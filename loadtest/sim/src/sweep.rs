@@ -51,16 +51,7 @@ fn finish(seed: u64, child: Child) -> anyhow::Result<Report> {
     }
     let last_words = String::from_utf8_lossy(&output.stderr);
     let what = format!("the run ended without a report ({}): {}", output.status, last_words.lines().last().unwrap_or_default());
-    Ok(Report {
-        seed,
-        violations: vec![what],
-        violations_count: 1,
-        faults: BTreeMap::new(),
-        numbers: Vec::new(),
-        has_wide_windows: false,
-        virtual_ms: 0,
-        trace_hash: 0,
-    })
+    Ok(Report::broken(seed, what))
 }
 
 /// Runs seeds, two at a time, and gives each report to `told` in order, until it answers false.

@@ -38,12 +38,12 @@ pub struct World {
     pub excused: Mutex<BTreeSet<TopicKey>>,
     /// (parent, child), as the last life's catalog has them.
     pub children: Mutex<Vec<(TopicKey, TopicKey)>>,
+    /// When the node died, while it is dead.
+    pub died_at: Mutex<Option<u64>>,
     /// What the run itself saw and no history shows.
     pub problems: Mutex<Vec<String>>,
     /// Acks of some life outlived neither promise: settle state was hurt.
     pub has_hurt_settle: Mutex<bool>,
-    /// Reads failed in some life: damage may have been reported for what could not be read.
-    pub has_hurt_reads: Mutex<bool>,
 }
 
 impl World {
@@ -62,9 +62,9 @@ impl World {
             disk: Mutex::new(MemDisk::new()),
             excused: Mutex::default(),
             children: Mutex::default(),
+            died_at: Mutex::default(),
             problems: Mutex::default(),
             has_hurt_settle: Mutex::new(false),
-            has_hurt_reads: Mutex::new(false),
         })
     }
 

@@ -32,8 +32,14 @@ pub fn settle(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, handle: Rec
             core.metrics.leases_acked.add(1);
             partition.queue_settle(core);
         }
-        Settle::Extend => core.metrics.leases_extended.add(1),
-        Settle::Nack => core.metrics.leases_returned.add(1),
+        Settle::Extend => {
+            core.metrics.leases_extended.add(1);
+            partition.counts.extended.add(1);
+        }
+        Settle::Nack => {
+            core.metrics.leases_returned.add(1);
+            partition.counts.returned.add(1);
+        }
     }
     // A freed slot, or a message handed back, may be what somebody waits for.
     if how != Settle::Extend && topic.waiters.lock().parked() > 0 && reserve::is_takeable(core, &topic.record.load(), &serving) {

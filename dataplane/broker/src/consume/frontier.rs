@@ -6,19 +6,22 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::consume::lease::SettleState;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Without the high watermark. Read, never written.
+const VERSION_UNPROMISED: u8 = 1;
 
 /// The stored bytes are not a settle state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a settle state")]
 pub struct NotASettleState;
 
-/// version u8 | frontier u64 | ranges u32 | (start u64, end u64)* | counts u32 | (offset u64, count u32)*, big-endian.
+/// version u8 | frontier u64 | high watermark u64 | ranges u32 | (start u64, end u64)* | counts u32 | (offset u64, count u32)*, big-endian.
 #[must_use]
 pub fn encode(state: &SettleState) -> Bytes {
-    let mut out = BytesMut::with_capacity(17 + state.ahead.len() * 16 + state.deliveries.len() * 12);
+    let mut out = BytesMut::with_capacity(25 + state.ahead.len() * 16 + state.deliveries.len() * 12);
     out.put_u8(VERSION);
     out.put_u64(state.frontier);
+    out.put_u64(state.high_watermark);
     out.put_u32(u32::try_from(state.ahead.len()).unwrap_or(u32::MAX));
     for &(start, end) in &state.ahead {
         out.put_u64(start);
@@ -38,12 +41,14 @@ pub fn encode(state: &SettleState) -> Bytes {
 /// [`NotASettleState`] for anything else; never panics, never allocates more than the bytes given.
 pub fn decode(mut bytes: &[u8]) -> Result<SettleState, NotASettleState> {
     let version = bytes.try_get_u8().map_err(|_| NotASettleState)?;
-    if version != VERSION {
-        return Err(NotASettleState);
-    }
     let frontier = bytes.try_get_u64().map_err(|_| NotASettleState)?;
+    let high_watermark = match version {
+        VERSION => bytes.try_get_u64().map_err(|_| NotASettleState)?,
+        VERSION_UNPROMISED => 0,
+        _ => return Err(NotASettleState),
+    };
     let ranges = bytes.try_get_u32().map_err(|_| NotASettleState)?;
-    let mut state = SettleState { frontier, ..SettleState::default() };
+    let mut state = SettleState { frontier, high_watermark, ..SettleState::default() };
     let mut floor = frontier;
     for _ in 0..ranges {
         let start = bytes.try_get_u64().map_err(|_| NotASettleState)?;
@@ -71,18 +76,28 @@ mod tests {
 
     #[test]
     fn the_format_is_fixed() {
-        let state = SettleState { frontier: 3, ahead: vec![(5, 7)], deliveries: vec![(3, 2)] };
-        let golden = "0100000000000000030000000100000000000000050000000000000007000000010000000000000003\
+        let state = SettleState { frontier: 3, high_watermark: 9, ahead: vec![(5, 7)], deliveries: vec![(3, 2)] };
+        let golden = "02000000000000000300000000000000090000000100000000000000050000000000000007000000010000000000000003\
                       00000002";
         let hex: String = encode(&state).iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, golden);
         assert_eq!(decode(&encode(&state)), Ok(state));
     }
 
+    #[test]
+    fn the_first_version_is_read_and_says_nothing_of_the_high_watermark() {
+        let golden = "0100000000000000030000000100000000000000050000000000000007000000010000000000000003\
+                      00000002";
+        let byte = |at: usize| u8::from_str_radix(&golden[at..at + 2], 16).expect("hex");
+        let bytes: Vec<u8> = (0..golden.len()).step_by(2).map(byte).collect();
+        let state = SettleState { frontier: 3, high_watermark: 0, ahead: vec![(5, 7)], deliveries: vec![(3, 2)] };
+        assert_eq!(decode(&bytes), Ok(state));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(state) = decode(&bytes) {
+            if let Ok(state) = decode(&bytes) && bytes[0] == VERSION {
                 let again = encode(&state);
                 prop_assert_eq!(again.as_ref(), bytes.as_slice());
             }

@@ -47,7 +47,9 @@ struct Lease {
 pub struct SettleState {
     /// The first offset that is not settled.
     pub frontier: u64,
-    /// Settled offsets beyond it: disjoint, rising, half-open ranges.
+    /// How far the log was published when this was written; 0 when that is not known.
+    pub high_watermark: u64,
+    /// Settled offsets beyond the frontier: disjoint, rising, half-open ranges.
     pub ahead: Vec<(u64, u64)>,
     /// Delivery counts of unsettled messages.
     pub deliveries: Vec<(u64, u32)>,
@@ -86,11 +88,12 @@ impl LeaseTable {
         table
     }
 
-    /// What survives the process.
+    /// What survives the process. `high_watermark` is the log's.
     #[must_use]
-    pub fn state(&self) -> SettleState {
+    pub fn state(&self, high_watermark: Offset) -> SettleState {
         SettleState {
             frontier: self.frontier,
+            high_watermark: high_watermark.0,
             ahead: self.ahead.iter().map(|(&start, &end)| (start, end)).collect(),
             deliveries: self.deliveries.iter().map(|(&offset, &count)| (offset, count)).collect(),
         }
@@ -215,7 +218,8 @@ impl LeaseTable {
 
     fn end(&mut self, now: MonoMs, offset: Offset, nonce: u64) -> Result<(), NoSuchLease> {
         self.expire(now);
-        let is_ours = self.leases.get(&offset.0).is_some_and(|lease| lease.nonce == nonce || veena_storage::sabotage::is("ack_without_nonce"));
+        let is_ours =
+            self.leases.get(&offset.0).is_some_and(|lease| lease.nonce == nonce || veena_storage::sabotage::is("ack_without_nonce"));
         if !is_ours {
             return Err(NoSuchLease);
         }

@@ -3,5 +3,6 @@
 pub mod ack;
 pub mod frontier;
 pub mod lease;
+pub mod promised;
 pub mod reserve;
 pub mod waiters;

@@ -58,8 +58,9 @@ impl Deliveries {
 
     /// The answer has been handed to the client's socket: the leases stand, the deliveries count.
     pub fn written(mut self) {
-        for held in self.held.drain(..) {
+        for (held, message) in self.held.drain(..).zip(&self.messages) {
             held.serving.leases.lock().delivered(held.offset);
+            held.partition.counts.on_consumed(message.payload.len());
             held.partition.queue_settle(&self.core);
             self.core.metrics.messages_delivered.add(1);
         }
@@ -171,9 +172,9 @@ pub fn wake_takeable(core: &Core, topic: &Topic) {
     }
 }
 
-/// Would a reservation succeed?
+/// Would a reservation succeed? Not while the log is closed after a failure: whoever was woken would find nothing and ask at once again.
 pub fn is_takeable(core: &Core, record: &TopicRecord, serving: &Serving) -> bool {
-    serving.leases.lock().has_candidate(core.now_ms(), serving.reader.high_watermark(), caps(record))
+    !serving.reader.is_closed() && serving.leases.lock().has_candidate(core.now_ms(), serving.reader.high_watermark(), caps(record))
 }
 
 fn caps(record: &TopicRecord) -> LeaseCaps {
@@ -184,7 +185,7 @@ fn caps(record: &TopicRecord) -> LeaseCaps {
 pub fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Option<Arc<Topic>> {
     let view = core.ports.catalog.view();
     let record = view.topic(tenant, name)?;
-    Some(core.topics.of(core, record))
+    Some(core.topics.of(core, record)).filter(|topic| !topic.is_gone())
 }
 
 /// One pass over the partitions wanted. A newcomer leaves partitions alone that others stand in line for.
@@ -272,6 +273,7 @@ async fn take(
                 drop(guard);
                 let dropped = serving.leases.lock().jump_to(oldest);
                 core.metrics.messages_retention_dropped.add(dropped);
+                partition.counts.retention_dropped.add(dropped);
                 partition.queue_settle(core);
             }
             Err(ReadError::Closed) if !has_reopened => {
@@ -322,6 +324,7 @@ fn skip(core: &Arc<Core>, mut guard: Unread<'_>, partition: &Arc<Partition>, nex
     let skipped = held.serving.leases.lock().skip(held.offset, next.max(held.offset.next()));
     warn!(partition = %partition.dir.display(), first = held.offset.0, next = next.0, "unreadable messages are skipped");
     core.metrics.messages_corrupt_skipped.add(skipped);
+    partition.counts.corrupt_skipped.add(skipped);
     partition.queue_settle(core);
 }
 

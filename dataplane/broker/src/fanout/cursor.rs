@@ -19,6 +19,7 @@ use crate::fanout::delay::{self, Gate};
 use crate::fanout::local::{self, Sent, Target};
 use crate::fanout::position::{self, Position};
 use crate::fanout::slab;
+use crate::metrics::Counter;
 use crate::partition::Partition;
 use crate::settle;
 use crate::streams::{SenderWindow, Source, StreamKey};
@@ -36,6 +37,8 @@ pub struct Cursor {
     pub index: PartitionIndex,
     /// The attachment.
     pub link: ChildLink,
+    /// Records copied since the process began.
+    pub committed: Counter,
     state: Mutex<State>,
     windows: tokio::sync::Mutex<BTreeMap<PartitionIndex, SenderWindow>>,
 }
@@ -61,7 +64,7 @@ impl Cursor {
     /// A cursor that has not looked yet.
     #[must_use]
     pub fn new(parent: TopicId, index: PartitionIndex, link: ChildLink) -> Self {
-        Self { parent, index, link, state: Mutex::default(), windows: tokio::sync::Mutex::default() }
+        Self { parent, index, link, committed: Counter::default(), state: Mutex::default(), windows: tokio::sync::Mutex::default() }
     }
 
     /// The next parent offset to copy, and how many records were dropped; `None` before it has looked.
@@ -214,7 +217,8 @@ impl Cursor {
             Ok(slab) => return Ok(slab),
             Err(ReadError::BelowOldest { oldest }) => oldest,
             Err(ReadError::Unreadable { next }) => next,
-            Err(ReadError::Closed) => return Err(Round::Wait(Duration::ZERO)),
+            // It is opened anew by its next commit, its next reader or the sweep.
+            Err(ReadError::Closed) => return Err(Round::Wait(RETRY)),
             Err(failed) => {
                 debug!(child = %self.link.child, error = %failed, "a cursor cannot read its parent now");
                 return Err(Round::Wait(RETRY));
@@ -275,6 +279,7 @@ impl Cursor {
         }
         position.next = end;
         position.dropped += unreadable;
+        self.committed.add(slab.len() as u64 - unreadable);
         core.metrics.fanout_records_committed.add(slab.len() as u64 - unreadable);
         core.metrics.fanout_records_dropped.add(unreadable);
         self.store(core, position);

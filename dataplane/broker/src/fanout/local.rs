@@ -80,6 +80,8 @@ async fn carry(target: &Target<'_>, window: &mut SenderWindow, ticket: Ticket, r
     let commit = StreamCommit { key: target.key, origin: Origin::default(), log_id, prev, last, is_gap, records };
     match commit::commit(target.core, target.topic, target.partition, CommitRequest::Stream(commit)).await {
         CommitAnswer::Committed(_) if window.on_committed(last) && !is_gap => Sent::Committed { through: last },
+        // What lies between the gap and the cursor's place has not been sent since.
+        CommitAnswer::Committed(_) if is_gap => Sent::GoBack { from: last.saturating_add(1) },
         CommitAnswer::Committed(_) => Sent::Retry,
         CommitAnswer::Refused(refusal) => {
             warn!(child = %target.partition.dir.display(), refusal = ?refusal, "a child refused a commit; the cursor asks where it stands");

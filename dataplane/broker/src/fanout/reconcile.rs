@@ -13,6 +13,7 @@ use crate::fanout::cursor::Cursor;
 use crate::fanout::position;
 use crate::message::ChildLag;
 use crate::partition::PartitionId;
+use crate::stats::CursorNumbers;
 
 /// Every cursor of this node.
 #[derive(Default)]
@@ -37,13 +38,11 @@ impl Fanout {
             cursor.end();
         }
         for ((parent, index, epoch), link) in wanted {
-            cursors
-                .entry((parent, index, epoch))
-                .or_insert_with(|| {
-                    let cursor = Arc::new(Cursor::new(parent, index, link.clone()));
-                    cursor.kick(core);
-                    cursor
-                });
+            cursors.entry((parent, index, epoch)).or_insert_with(|| {
+                let cursor = Arc::new(Cursor::new(parent, index, link.clone()));
+                cursor.kick(core);
+                cursor
+            });
         }
         gone
     }
@@ -72,16 +71,31 @@ impl Fanout {
         }
     }
 
+    /// Every cursor in numbers, by parent and partition. Opens no log.
+    pub fn numbers(&self, core: &Core, view: &CatalogView) -> Vec<CursorNumbers> {
+        let cursors: Vec<_> = self.cursors.lock().values().cloned().collect();
+        let numbers = |cursor: Arc<Cursor>| {
+            let parent = view.topic_by_id(cursor.parent)?;
+            let progress = cursor.progress();
+            let log = core.topics.get(cursor.parent).and_then(|topic| topic.partition(cursor.index)?.numbers());
+            Some(CursorNumbers {
+                tenant: parent.tenant.clone(),
+                parent: parent.name.clone(),
+                child: cursor.link.child.clone(),
+                partition: cursor.index,
+                committed: cursor.committed.get(),
+                dropped: progress.map_or(0, |(_, dropped)| dropped),
+                lag: progress.zip(log).map(|((next, _), log)| log.high_watermark.0.saturating_sub(next.0)),
+            })
+        };
+        cursors.into_iter().filter_map(numbers).collect()
+    }
+
     /// How far one child is behind.
     pub async fn lag(&self, core: &Arc<Core>, parent: &Arc<TopicRecord>, link: &ChildLink) -> ChildLag {
         let topic = core.topics.of(core, parent);
-        let mut lag = ChildLag {
-            child: link.child.clone(),
-            delay_ms: link.delay_ms,
-            lag_messages: 0,
-            is_complete: true,
-            dropped_messages: 0,
-        };
+        let mut lag =
+            ChildLag { child: link.child.clone(), delay_ms: link.delay_ms, lag_messages: 0, is_complete: true, dropped_messages: 0 };
         for partition in topic.partitions() {
             let cursor = self.cursors.lock().get(&(parent.id, partition.id.index, link.epoch)).cloned();
             let progress = cursor.and_then(|cursor| cursor.progress());

@@ -30,8 +30,11 @@ struct Target {
 /// [`ProduceError`].
 pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
     let target = resolve(core, tenant, name)?;
-    let entry = entry(core, &target, &message)?;
-    append(core, SmallVec::from_iter([entry])).await
+    let partition = choose(&target, &message)?;
+    let entry = entry(core, &target, &partition, &message)?;
+    append(core, SmallVec::from_iter([entry])).await?;
+    partition.counts.on_produced(message.payload.len());
+    Ok(())
 }
 
 /// WAL-first, all or none.
@@ -41,10 +44,18 @@ pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, mess
 pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
     let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
     let mut entries = SmallVec::with_capacity(messages.len());
+    let mut partitions = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
-        entries.push(entry(core, &target, message).map_err(|error| BatchError { index, error })?);
+        let at = |error| BatchError { index, error };
+        let partition = choose(&target, message).map_err(at)?;
+        entries.push(entry(core, &target, &partition, message).map_err(at)?);
+        partitions.push(partition);
     }
-    append(core, entries).await.map_err(|error| BatchError { index: 0, error })
+    append(core, entries).await.map_err(|error| BatchError { index: 0, error })?;
+    for (partition, message) in partitions.iter().zip(&messages) {
+        partition.counts.on_produced(message.payload.len());
+    }
+    Ok(())
 }
 
 /// Owner-synchronous: answers once each message is committed at its owner; no WAL is involved.
@@ -69,13 +80,16 @@ pub async fn produce_committed(
         let topic = Arc::clone(&target.topic);
         async move {
             let answer = commit::commit(core, &topic, &partition, CommitRequest::Direct(bodies)).await;
-            (partition.id.index, indexes, answer)
+            (partition, indexes, answer)
         }
     });
     let mut results: Vec<Result<Committed, ProduceError>> = vec![Err(ProduceError::OutcomeUnknown); messages.len()];
     for (partition, indexes, answer) in join_all(commits).await {
         for (nth, index) in (0_u64..).zip(indexes) {
-            results[index] = placed(partition, nth, &answer);
+            results[index] = placed(partition.id.index, nth, &answer);
+            if results[index].is_ok() {
+                partition.counts.on_produced(messages[index].payload.len());
+            }
         }
     }
     Ok(results)
@@ -110,7 +124,11 @@ fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, P
     if core.is_disk_low.load(Ordering::Relaxed) {
         return Err(ProduceError::DiskFull);
     }
-    Ok(Target { topic: core.topics.of(core, record), record: Arc::clone(record) })
+    let topic = core.topics.of(core, record);
+    if topic.is_gone() {
+        return Err(ProduceError::TopicNotFound);
+    }
+    Ok(Target { topic, record: Arc::clone(record) })
 }
 
 fn choose(target: &Target, message: &NewMessage) -> Result<Arc<Partition>, ProduceError> {
@@ -129,8 +147,7 @@ fn body(message: &NewMessage) -> Bytes {
     Envelope { key: message.key.as_ref().map(|key| key.as_bytes().clone()), headers, payload: message.payload.clone() }.encode()
 }
 
-fn entry(core: &Core, target: &Target, message: &NewMessage) -> Result<WalEntry, ProduceError> {
-    let partition = choose(target, message)?;
+fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessage) -> Result<WalEntry, ProduceError> {
     if core.dispatch.bytes() > core.config.undispatched_bytes_max {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::{error, warn};
 use veena_contract::{Effect, LogId, Offset, StreamId, limits};
 use veena_storage::partition::{AppendError, NewRecord, PartitionLog, Section, Visible};
 
 use crate::core::Core;
-use crate::partition::{OwnerSlot, Owner, Partition};
+use crate::metrics::BrokerMetrics;
+use crate::partition::{Owner, OwnerSlot, Partition};
 use crate::streams::{Offer, Origin, Prev, Refusal, Standing, StreamKey, StreamTable, Verdict};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
@@ -219,7 +221,7 @@ enum Due {
 }
 
 /// Blocking. Commits one group and answers its requests.
-fn commit_group(core: &Core, partition: &Partition, slot: &mut OwnerSlot, group: Vec<Waiting>) -> Option<Visible> {
+fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, group: Vec<Waiting>) -> Option<Visible> {
     if partition.open_slot(core, slot).is_err() {
         let error = if matches!(slot, OwnerSlot::Gone) { CommitError::Gone } else { CommitError::NotOpen };
         answer_all(group.into_iter().map(|waiting| waiting.answer), error);
@@ -254,6 +256,9 @@ fn commit_group(core: &Core, partition: &Partition, slot: &mut OwnerSlot, group:
     core.metrics.commits.add(1);
     match outcome {
         Ok(visible) => {
+            if visible.is_some() {
+                partition.queue_settle(core);
+            }
             owner.table.on_all_committed();
             answer_due(&owner.table, due, &sections, visible);
             visible
@@ -311,8 +316,7 @@ fn judge(
 
 fn direct_section(core: &Core, partition: &Partition, bodies: Vec<Bytes>) -> Section {
     let first = core.take_direct_sequences(bodies.len() as u64);
-    let records: Vec<NewRecord> =
-        (first..).zip(bodies).map(|(sequence, body)| NewRecord { sequence, id: None, body }).collect();
+    let records: Vec<NewRecord> = (first..).zip(bodies).map(|(sequence, body)| NewRecord { sequence, id: None, body }).collect();
     let last = records.last().map_or(first, |record| record.sequence);
     let key = StreamKey { stream: core.direct_stream, source: partition.id.index.get() };
     Section { key, origin: Origin::default(), is_tracked: false, last, records }
@@ -325,12 +329,19 @@ fn write(core: &Core, owner: &mut Owner, sections: &[Section]) -> Result<Option<
     }
     let Owner { log, table } = owner;
     let commit_ms = core.ports.clock.now_ms().max(log.last_commit_ms());
-    let visible = write_verified(log, sections, commit_ms, table)?;
+    let visible = write_verified(&core.metrics, log, sections, commit_ms, table)?;
     core.metrics.messages_committed.add(visible.end.0 - visible.first.0);
     Ok(Some(visible))
 }
 
-fn write_verified(log: &mut PartitionLog, sections: &[Section], commit_ms: u64, table: &StreamTable) -> Result<Visible, CommitError> {
+fn write_verified(
+    metrics: &BrokerMetrics,
+    log: &mut PartitionLog,
+    sections: &[Section],
+    commit_ms: u64,
+    table: &StreamTable,
+) -> Result<Visible, CommitError> {
+    let began = Instant::now();
     let appended = log.append(sections, commit_ms, &|| table.committed_marks()).map_err(|error| match error {
         AppendError::NoSpace => CommitError::NoSpace,
         other => {
@@ -338,10 +349,13 @@ fn write_verified(log: &mut PartitionLog, sections: &[Section], commit_ms: u64, 
             CommitError::LogFailed
         }
     })?;
+    let written = Instant::now();
+    metrics.log_append_seconds.observe(written - began);
     let synced = log.sync(appended).map_err(|error| {
         error!(%error, "a partition log could not be synced");
         CommitError::LogFailed
     })?;
+    metrics.log_sync_seconds.observe(written.elapsed());
     let verified = log.verify(synced).map_err(|error| {
         error!(%error, "a partition log read back something else than was written");
         CommitError::LogFailed
@@ -362,7 +376,10 @@ fn answer_due(table: &StreamTable, due: Vec<(oneshot::Sender<CommitAnswer>, Due)
                 let section = &sections[index];
                 let sequence = section.records.first().map_or(section.last, |record| record.sequence);
                 let commit_ms = visible.map_or(0, |visible| visible.commit_ms);
-                send(answer, CommitAnswer::Committed(Some(Placed { first: firsts[index], commit_ms, stream: section.key.stream, sequence })));
+                send(
+                    answer,
+                    CommitAnswer::Committed(Some(Placed { first: firsts[index], commit_ms, stream: section.key.stream, sequence })),
+                );
             }
             Due::Known { key, last } if table.is_committed(&key, last) => send(answer, CommitAnswer::Committed(None)),
             Due::Known { .. } => send(answer, CommitAnswer::Failed(CommitError::LogFailed)),

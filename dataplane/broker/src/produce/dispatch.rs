@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::{debug, error, warn};
 use veena_contract::{StreamId, WalSeq, limits};
 use veena_storage::partition::NewRecord;
@@ -17,6 +18,11 @@ use crate::streams::{SenderWindow, Start, StreamKey, Ticket};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
 
+/// A destination under load is sent to at most this often, so that records share frames, syncs and checks; one that was quiet is sent to at
+/// once.
+const PACE: Duration = Duration::from_millis(1);
+/// A destination with this many records waiting is not paced.
+const PACED_RECORDS_MAX: usize = 512;
 const BACKOFF_MS_MIN: u64 = 50;
 const BACKOFF_MS_MAX: u64 = 1000;
 
@@ -26,7 +32,16 @@ pub struct DestinationQueue {
     records: VecDeque<WalRecord>,
     bytes: usize,
     is_running: bool,
+    last_sent: Option<Instant>,
     windows: BTreeMap<StreamId, SenderWindow>,
+}
+
+/// What a destination does next.
+enum Next {
+    /// These records, of one stream.
+    Send(Vec<WalRecord>),
+    /// Nothing yet.
+    Wait(Duration),
 }
 
 impl DestinationQueue {
@@ -59,6 +74,16 @@ impl DestinationQueue {
         self.bytes = 0;
         self.windows.clear();
         self.records.drain(..).collect()
+    }
+
+    /// What to send now, or how long to wait for company first.
+    fn next(&mut self, now: Instant) -> Next {
+        let due = self.last_sent.map_or(now, |last| last + PACE);
+        if self.records.len() < PACED_RECORDS_MAX && due > now {
+            return Next::Wait(due - now);
+        }
+        self.last_sent = Some(now);
+        Next::Send(self.head())
     }
 
     /// Records of one stream from the front, as many as one commit takes. Bodies are shared, not copied.
@@ -132,17 +157,23 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
     let token = core.ports.tasks.token();
     let mut backoff_ms = BACKOFF_MS_MIN;
     loop {
-        let head = {
+        let next = {
             let mut queue = partition.queue.lock();
-            let head = queue.head();
-            if head.is_empty() || token.is_cancelled() || topic.is_gone() {
+            if queue.records.is_empty() || token.is_cancelled() || topic.is_gone() {
                 queue.is_running = false;
-                if head.is_empty() {
+                if queue.records.is_empty() {
                     core.dispatch.deactivate(partition);
                 }
                 break;
             }
-            head
+            queue.next(Instant::now())
+        };
+        let head = match next {
+            Next::Send(head) => head,
+            Next::Wait(pause) => {
+                tokio::time::sleep(pause).await;
+                continue;
+            }
         };
         match step(core, topic, partition, head).await {
             Ok(()) => backoff_ms = BACKOFF_MS_MIN,
@@ -166,7 +197,7 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
 
 /// One step for the stream at the head of the queue: ask where it stands, or commit what comes next.
 async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, head: Vec<WalRecord>) -> Result<(), CommitError> {
-    let stream = head[0].stream;
+    let (stream, first) = (head[0].stream, head[0].seq);
     let key = StreamKey { stream, source: 0 };
     let needs_open = {
         let mut queue = partition.queue.lock();
@@ -175,7 +206,7 @@ async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, 
     if needs_open {
         let standing = commit::open_stream(core, partition, key).await?;
         let mut queue = partition.queue.lock();
-        let source = core.stream_source(stream);
+        let source = core.stream_source(stream, first);
         let start = with_window(&mut queue, stream, |window, hash_of| window.on_opened(&standing, &source, hash_of));
         return start.map_or(Ok(()), |start| on_start(core, partition, &mut queue, stream, start));
     }
@@ -199,7 +230,7 @@ async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, 
         CommitAnswer::Refused(refusal) => {
             warn!(partition = %partition.dir.display(), %stream, refusal = ?refusal, "an owner refused a commit; the sender asks where it stands");
             let mut queue = partition.queue.lock();
-            let source = core.stream_source(stream);
+            let source = core.stream_source(stream, first);
             let start = with_window(&mut queue, stream, |window, hash_of| window.on_refused(&refusal, &source, hash_of));
             start.map_or(Ok(()), |start| on_start(core, partition, &mut queue, stream, start))?;
             Err(CommitError::NotOpen)

@@ -26,6 +26,11 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// A `null` where a text is wanted is as good as an absent field: it is refused by the field's rule and not by the decoder.
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
 fn is_zero(value: &u64) -> bool {
     *value == 0

@@ -4,13 +4,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{is_false, is_zero, present};
+use veena_contract::Reroute;
+
+use super::{is_false, is_zero, null_is_default, present};
 
 /// Creates a topic. Absent fields take the server's defaults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTopic {
     /// 1 to 200 of `A-Z a-z 0-9 . _ -`.
+    #[serde(default, deserialize_with = "null_is_default")]
+    #[schema(required)]
     pub name: String,
     /// How many partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +39,8 @@ pub struct CreateTopic {
     pub dedup_window_ms: Option<i64>,
     /// What happens to records of a down owner: `auto` or `never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reroute: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub reroute: Option<Reroute>,
     /// A JSON Schema that messages must match; becomes version 1.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -72,7 +77,8 @@ pub struct PatchTopic {
     pub dedup_window_ms: Option<i64>,
     /// `auto` or `never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reroute: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub reroute: Option<Reroute>,
     /// More partitions than now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<i64>,
@@ -146,9 +152,10 @@ pub struct TopicDetail {
     /// The newest version of the schema; 0 is none.
     #[serde(default)]
     pub schema_version: u64,
-    /// The newest schema.
+    /// The newest schema, as registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub schema: Option<Box<RawValue>>,
     /// One entry per partition (or the one asked for).
     #[serde(default)]
     pub partition_stats: Vec<PartitionStats>,
@@ -231,7 +238,8 @@ pub struct SchemaEntry {
 #[serde(deny_unknown_fields)]
 pub struct AttachChild {
     /// The child's name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
+    #[schema(required)]
     pub child: String,
     /// How long messages of the parent are held back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,6 +270,6 @@ pub struct Child {
     /// Did every partition of the parent report? If not, the lag is a lower bound.
     pub lag_complete: bool,
     /// How many messages of the parent were gone or damaged before they were copied.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub dropped_messages: u64,
 }

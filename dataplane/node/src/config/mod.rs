@@ -81,6 +81,8 @@ pub struct StorageConfig {
     pub idle_log_eviction_ms: u64,
     /// How often settle state is synced.
     pub consumer_offset_commit_interval_ms: u64,
+    /// How much of the disk is kept free: with less, produce is refused. In bytes.
+    pub reserve_bytes: u64,
 }
 
 /// How partition logs are compressed.
@@ -177,6 +179,7 @@ impl Default for Config {
                 codec: CodecChoice::None,
                 idle_log_eviction_ms: 1_800_000,
                 consumer_offset_commit_interval_ms: limits::SETTLE_SYNC_MS_DEFAULT,
+                reserve_bytes: limits::DISK_RESERVE_BYTES,
             },
             topic: TopicConfig {
                 default_partitions: 3,

@@ -1,11 +1,27 @@
-//! A disk whose syncs take longer, to measure on a fast machine what a cloud volume would do.
+//! A disk whose syncs take longer, to measure on a fast machine what a cloud volume would do. It can also stand still: while the file
+//! exists that `VEENA_STALL_FILE` names, no sync comes back.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
+
+/// The variable that names the file whose existence stalls the disk.
+const STALL_VARIABLE: &str = "VEENA_STALL_FILE";
+/// How often a stalled sync looks whether it may go on.
+const STALL_LOOK_EVERY: Duration = Duration::from_millis(5);
+
+static STALL_FILE: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os(STALL_VARIABLE).map(PathBuf::from));
+
+/// Waits while `stall` is a file that exists.
+fn wait_out(disk: &dyn Disk, stall: Option<&Path>) {
+    let Some(path) = stall else { return };
+    while matches!(disk.exists(path), Ok(true)) {
+        std::thread::sleep(STALL_LOOK_EVERY);
+    }
+}
 
 /// Passes everything on, and sleeps after each sync of data or names.
 pub struct SlowDisk {
@@ -16,13 +32,14 @@ pub struct SlowDisk {
 }
 
 struct SlowFile {
+    disk: Arc<dyn Disk>,
     inner: Arc<dyn DiskFile>,
     sync_delay: Duration,
 }
 
 impl Disk for SlowDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(SlowFile { inner: self.inner.open(path, mode)?, sync_delay: self.sync_delay }))
+        Ok(Arc::new(SlowFile { disk: Arc::clone(&self.inner), inner: self.inner.open(path, mode)?, sync_delay: self.sync_delay }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -50,6 +67,7 @@ impl Disk for SlowDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        wait_out(self.inner.as_ref(), STALL_FILE.as_deref());
         let outcome = self.inner.sync_dir(dir);
         std::thread::sleep(self.sync_delay);
         outcome
@@ -74,6 +92,7 @@ impl DiskFile for SlowFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        wait_out(self.disk.as_ref(), STALL_FILE.as_deref());
         let outcome = self.inner.sync_data();
         std::thread::sleep(self.sync_delay);
         outcome
@@ -89,5 +108,32 @@ impl DiskFile for SlowFile {
 
     fn drop_cache(&self) -> io::Result<()> {
         self.inner.drop_cache()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::disk::real::RealDisk;
+
+    #[test]
+    fn a_stalled_disk_stands_still_until_the_file_is_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("stall");
+        RealDisk.open(&path, OpenMode::CreateNew).expect("a new file");
+        let (done, passed) = mpsc::channel();
+        let stalled = path.clone();
+        let waiter = std::thread::spawn(move || {
+            wait_out(&RealDisk, Some(&stalled));
+            done.send(()).expect("the test waits");
+        });
+        assert!(passed.recv_timeout(Duration::from_millis(100)).is_err(), "it goes on although the file exists");
+        RealDisk.remove_file(&path).expect("it is there");
+        passed.recv().expect("it goes on once the file is gone");
+        waiter.join().expect("it ends");
+        wait_out(&RealDisk, Some(&path));
+        wait_out(&RealDisk, None);
     }
 }

@@ -38,7 +38,8 @@ pub(super) fn tidy(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, JournalOpenE
 }
 
 pub(super) fn generations(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
-    let mut generations: Vec<u64> = disk.list(dir)?.iter().filter_map(|entry| generation_of(&entry.name)).collect();
+    let mut generations: Vec<u64> =
+        disk.list(dir)?.iter().filter(|entry| !entry.is_dir).filter_map(|entry| generation_of(&entry.name)).collect();
     generations.sort_unstable();
     Ok(generations)
 }

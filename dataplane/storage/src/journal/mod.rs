@@ -20,8 +20,8 @@ use bytes::Bytes;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use file::{DAMAGED_NAME, Partial, TEMP_NAME, file_name, generations, prepare_dir, read_all, tidy, write_all, write_snapshot};
 use format::Encoder;
-pub use inspect::{JournalFacts, inspect};
 pub use format::{Entries, KEY_BYTES_MAX, Scan, UnknownVersion, VALUE_BYTES_MAX, scan};
+pub use inspect::{JournalFacts, inspect};
 
 /// Where the journal's size is bounded.
 #[derive(Clone, Copy, Debug)]

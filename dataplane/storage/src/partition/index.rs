@@ -88,6 +88,11 @@ impl Index {
         }
     }
 
+    /// Everything below `end` belonged to this segment, though some of it is unreadable: not to be taken for a missing segment.
+    pub(super) fn cover(&mut self, end: Offset) {
+        self.end = self.end.max(end);
+    }
+
     pub(super) fn summary(&self) -> IndexSummary {
         IndexSummary { end: self.end, times: self.times }
     }

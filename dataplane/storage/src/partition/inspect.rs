@@ -140,7 +140,7 @@ fn check(disk: &dyn Disk, path: &Path, base: Offset, fallback: Option<LogId>, pl
         }
     };
     if is_active {
-        scan.cut_torn(base, 0);
+        scan.cut_torn(base, 0, Offset(0));
     }
     for hole in &scan.holes {
         add(hole.start, hole.end, hole.first, hole.next, reason_text(hole.reason));

@@ -15,7 +15,7 @@ use super::append::{Active, PartitionLog, Shared};
 use super::cache::FrameCache;
 use super::frame::Salt;
 use super::index::{self, Index};
-use super::recover::{Scan, ScanError, scan_frames};
+use super::recover::{Hole, Scan, ScanError, scan_frames};
 use super::segment::{FRAMES_START, FileKind, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentHeaderError, parse_name};
 use super::streams::{Marks, StoreError, StreamsSnapshot, apply, drop_finished};
 use super::wire::{len64, read_full, write_full};
@@ -103,7 +103,9 @@ pub(super) fn create_file(disk: &dyn Disk, dir: &Path, header: &SegmentHeader, f
 }
 
 impl PartitionLog {
-    /// Opens the log in `dir`, or creates it there.
+    /// Opens the log in `dir`, or creates it there. Records below `promised` were once published here, as the caller remembers
+    /// (`Offset(0)`: it knows of none): those that are not found are reported as damage and stay a hole, their bytes are left as they are,
+    /// and no offset below `promised` is given again.
     ///
     /// # Errors
     /// [`OpenError`]; opening again later may succeed.
@@ -113,8 +115,9 @@ impl PartitionLog {
         config: PartitionConfig,
         cache: Arc<FrameCache>,
         entropy: &dyn Entropy,
+        promised: Offset,
     ) -> Result<(Self, PartitionOpened), OpenError> {
-        let mut opening = Opening { disk, dir: dir.to_path_buf(), config, cache, damage: Vec::new() };
+        let mut opening = Opening { disk, dir: dir.to_path_buf(), config, cache, promised, damage: Vec::new() };
         let mut found = opening.find()?;
         if found.logs.is_empty() {
             return opening.create(&found, LogId(entropy.next_u128()));
@@ -150,6 +153,8 @@ pub(super) struct Opening {
     pub(super) dir: PathBuf,
     config: PartitionConfig,
     cache: Arc<FrameCache>,
+    /// Everything below was once published.
+    pub(super) promised: Offset,
     pub(super) damage: Vec<Damage>,
 }
 
@@ -165,7 +170,7 @@ impl Opening {
         let mut found = Found::default();
         for entry in self.disk.list(dir).map_err(at(dir))? {
             match parse_name(&entry.name) {
-                _ if entry.is_dir => {}
+                Some(_) if entry.is_dir => self.move_aside(&entry.name)?,
                 None => {}
                 Some((_, _, true)) => {
                     // Never took its name: nothing was promised with it.
@@ -182,10 +187,22 @@ impl Opening {
         Ok(found)
     }
 
-    /// Creates an empty log. When only its side files are left, it starts behind all they speak of: no offset is given twice.
+    /// A directory under the name of one of our files would be in the way of it for ever.
+    fn move_aside(&self, name: &str) -> Result<(), OpenError> {
+        let (path, aside) = (self.dir.join(name), self.dir.join(format!("{name}.foreign")));
+        if self.disk.exists(&aside).map_err(at(&aside))? {
+            return Ok(());
+        }
+        warn!(path = %path.display(), aside = %aside.display(), "a directory has the name of a segment's file; it is moved aside");
+        self.disk.rename(&path, &aside).map_err(at(&path))?;
+        self.disk.sync_dir(&self.dir).map_err(at(&self.dir))
+    }
+
+    /// Creates an empty log. When only its side files are left, or nothing but a promise, it starts behind all they speak of: no offset is
+    /// given twice.
     fn create(mut self, found: &Found, log_id: LogId) -> Result<(PartitionLog, PartitionOpened), OpenError> {
         let dir = self.dir.clone();
-        let base = found.others.iter().map(|(base, _)| *base).max().unwrap_or_default();
+        let base = found.others.iter().map(|(base, _)| *base).max().unwrap_or_default().max(self.promised);
         if base > Offset(0) {
             let path = FileKind::Log.path(&dir, Offset(0));
             self.damage.push(Damage { path, at: 0, end: 0, first: Offset(0), next: base, reason: "all segments are missing" });
@@ -262,7 +279,7 @@ impl Opening {
             file.drop_cache().map_err(at(&path))?;
         }
         let mut scan = scan_frames(&file.as_ref(), Salt::new(log_id, base), base, u64::MAX).map_err(scan_at(&path))?;
-        scan.cut_torn(base, proven);
+        scan.cut_torn(base, proven, self.promised);
         Ok((file, scan))
     }
 
@@ -309,13 +326,13 @@ impl Opening {
         if !log.has_header && scan.frames.is_empty() && scan.torn.is_some() {
             return self.open_behind_lost(log_id, base, log.len, segments, marks, last_commit_ms);
         }
-        for hole in &scan.holes {
-            let reason = "frames are damaged";
-            self.damage.push(Damage { path: path.clone(), at: hole.start, end: hole.end, first: hole.first, next: hole.next, reason });
-        }
+        self.note_holes(&path, &scan.holes);
         scan.sections.iter().for_each(|(_, section)| apply(&mut marks, section));
         drop_finished(&mut marks);
         last_commit_ms = scan.frames.last().map_or(last_commit_ms, |frame| frame.header.commit_ms.max(last_commit_ms));
+        if scan.end_offset < self.promised {
+            return self.open_behind_promised(log_id, base, file.as_ref(), &scan, segments, marks, last_commit_ms);
+        }
         let mut allocated = file.len().map_err(at(&path))?;
         if scan.torn.is_some() {
             info!(path = %path.display(), at = scan.end, bytes = allocated.saturating_sub(scan.end), "torn tail is cut");
@@ -332,6 +349,13 @@ impl Opening {
         let allocated = allocated.max(scan.end);
         let active = Active { segment, file, end: scan.end, synced: scan.end, allocated, is_cut: false, first_ms };
         Ok(self.finish(log_id, segments, active, scan.end_offset, last_commit_ms, marks, false))
+    }
+
+    pub(super) fn note_holes(&mut self, path: &Path, holes: &[Hole]) {
+        for hole in holes {
+            let reason = "frames are damaged";
+            self.damage.push(Damage { path: path.to_owned(), at: hole.start, end: hole.end, first: hole.first, next: hole.next, reason });
+        }
     }
 
     /// The sealed segments, unread.

@@ -94,6 +94,12 @@ impl LogReader {
         Offset(self.shared.high_watermark.load(Ordering::Acquire))
     }
 
+    /// Has the log behind this reader been dropped? Nothing is read here any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed.load(Ordering::Acquire)
+    }
+
     /// The oldest retained offset.
     #[must_use]
     pub fn oldest(&self) -> Offset {
@@ -256,7 +262,10 @@ impl Shared {
         }
         let mut scan = scan_frames(&file, segment.salt, segment.base, len).map_err(io::Error::other)?;
         scan.frames.retain(|frame| frame.header.base < end);
-        let index = Index::of_scan(segment.base, &scan);
+        let mut index = Index::of_scan(segment.base, &scan);
+        if scan.torn.is_some() {
+            index.cover(end);
+        }
         segment.set_index(index.clone());
         // Derived: a failure costs another scan later.
         let _ = index::store(self.disk.as_ref(), &self.dir, self.log_id, segment.base, len, &index);

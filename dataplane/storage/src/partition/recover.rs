@@ -2,7 +2,8 @@
 //!
 //! The rule for a bad place: frames behind it may carry a `synced_end` beyond it. If one does, bytes that were promised are gone: the
 //! place is a hole, the frames behind it are served. If none does, it belongs to an append nobody was told about: everything from there
-//! on is the torn tail. A bad frame is never taken for the end while something promised lies behind it.
+//! on is the torn tail. A bad frame is never taken for the end while something promised lies behind it. The last frames have nothing behind
+//! them: of those only the caller can know, from elsewhere, that they were promised.
 
 use std::io;
 
@@ -229,9 +230,13 @@ impl Scan {
     }
 
     /// Applies the rule of the torn tail to a segment that may have one: drops everything behind the first hole that no frame behind it
-    /// proves to have been synced. `proven` is what is known besides: everything below it was synced.
-    pub fn cut_torn(&mut self, base: Offset, proven: u64) {
+    /// proves to have been synced. `proven` is what is known besides: everything below this position was synced; so were all records below
+    /// the offset `promised`.
+    pub fn cut_torn(&mut self, base: Offset, proven: u64, promised: Offset) {
         let is_proven = |scan: &Self, hole: &Hole| {
+            if hole.first < promised {
+                return true;
+            }
             let behind = scan.frames.iter().filter(|frame| frame.position >= hole.end);
             behind.map(|frame| frame.header.synced_end).max().unwrap_or(0).max(proven) > hole.start
         };
@@ -291,7 +296,7 @@ pub fn scan(bytes: &[u8]) -> Result<Option<(SegmentHeader, Scan)>, ScanError> {
         return Ok(None);
     };
     let mut scan = scan_with(bytes, header.log_id, header.base)?;
-    scan.cut_torn(header.base, FRAMES_START);
+    scan.cut_torn(header.base, FRAMES_START, Offset(0));
     Ok(Some((header, scan)))
 }
 

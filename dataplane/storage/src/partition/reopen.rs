@@ -1,4 +1,5 @@
-//! Opening a log whose last life ended badly: with a failed sync, or with a last segment of which nothing can be read.
+//! Opening a log whose last life ended badly: with a failed sync, with a last segment of which nothing can be read, or with last frames that
+//! were promised and are not there.
 
 use std::io;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use super::Damage;
 use super::append::{Active, PartitionLog};
 use super::cache::LatchedAt;
 use super::frame::{FRAME_HEADER_BYTES, Salt};
+use super::index::{self, Index};
 use super::layout::replace;
 use super::open::{Found, FoundLog, OpenError, Opening, PartitionOpened, at, create_file, create_segment, store_at};
-use super::recover::Scan;
+use super::recover::{Hole, Scan};
 use super::segment::{FRAMES_START, FileKind, Segment, SegmentHeader};
 use super::streams::{Marks, StreamsSnapshot, apply};
 use super::wire::{len64, memory_len, read_full};
@@ -38,6 +40,8 @@ impl Opening {
             last_commit_ms = scan.frames[..kept].last().map_or(last_commit_ms, |frame| frame.header.commit_ms);
             let new_base = first.header.base;
             let frames = moved_frames(file.as_ref(), &scan, kept, Salt::new(log_id, new_base)).map_err(at(&path))?;
+            let holes: Vec<Hole> = scan.holes.iter().copied().filter(|hole| !is_replaced && hole.end <= from).collect();
+            self.note_holes(&path, &holes);
             // 1 stream table   2 new segment   3 names   4 old segment cut   - after 3 the old segment's frames from the new base on are ignored
             let snapshot = StreamsSnapshot { log_id, base: new_base, last_commit_ms, marks };
             snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
@@ -50,6 +54,10 @@ impl Opening {
             if is_replaced {
                 return Ok(());
             }
+        }
+        if cut.is_none() && scan.end_offset < self.promised {
+            // The last promised frames are damaged: nothing of them is cut.
+            return Ok(());
         }
         let end = cut.map_or(scan.end, |first| first.position);
         file.set_len(end).map_err(at(&path))?;
@@ -70,12 +78,50 @@ impl Opening {
         marks: Marks,
         last_commit_ms: u64,
     ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
-        let dir = self.dir.clone();
         let frames_max = len / len64(FRAME_HEADER_BYTES) + 1;
-        let base = Offset(lost.get() + frames_max * len64(limits::FRAME_RECORDS_MAX));
-        let path = FileKind::Log.path(&dir, lost);
+        let base = Offset(lost.get() + frames_max * len64(limits::FRAME_RECORDS_MAX)).max(self.promised);
+        let path = FileKind::Log.path(&self.dir, lost);
         segments.push(Arc::new(Segment::sealed(lost, path.clone(), Salt::new(log_id, lost), len, None)));
         self.damage.push(Damage { path, at: 0, end: len, first: lost, next: base, reason: "segment is unreadable" });
+        self.go_on_at(log_id, base, segments, marks, last_commit_ms)
+    }
+
+    /// The last segment, or what is left of the log, ends below what was promised: the rest is a hole, whatever bytes it has stay, and the
+    /// log goes on behind it in a new segment.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one value, each found in another way")]
+    pub(super) fn open_behind_promised(
+        mut self,
+        log_id: LogId,
+        base: Offset,
+        file: &dyn DiskFile,
+        scan: &Scan,
+        mut segments: Vec<Arc<Segment>>,
+        marks: Marks,
+        last_commit_ms: u64,
+    ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
+        let path = FileKind::Log.path(&self.dir, base);
+        let (len, next) = (file.len().map_err(at(&path))?, self.promised);
+        let reason = if scan.torn.is_some() { "promised frames are damaged" } else { "promised frames are missing" };
+        self.damage.push(Damage { path: path.clone(), at: scan.end, end: len.max(scan.end), first: scan.end_offset, next, reason });
+        let mut index = Index::of_scan(base, scan);
+        index.cover(next);
+        // Derived: a failure costs a scan later, which then calls the hole a missing segment.
+        let _ = index::store(self.disk.as_ref(), &self.dir, log_id, base, len, &index);
+        segments.push(Arc::new(Segment::sealed(base, path, Salt::new(log_id, base), len, Some(index.summary()))));
+        self.go_on_at(log_id, next, segments, marks, last_commit_ms)
+    }
+
+    /// Starts a new segment at `base`; the earlier ones are as they are.
+    fn go_on_at(
+        self,
+        log_id: LogId,
+        base: Offset,
+        mut segments: Vec<Arc<Segment>>,
+        marks: Marks,
+        last_commit_ms: u64,
+    ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
+        let dir = self.dir.clone();
+        // 1 stream table, synced   2 new segment, synced   3 both names   - a crash before 3 leaves the log as it was found
         let snapshot = StreamsSnapshot { log_id, base, last_commit_ms, marks: marks.clone() };
         snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
         let header = SegmentHeader { log_id, base, leader_epoch: 0, ownership_epoch: 0, created_ms: last_commit_ms };

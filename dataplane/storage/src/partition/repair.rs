@@ -117,7 +117,10 @@ pub fn rebuild(disk: &dyn Disk, dir: &Path, part: &SideFile) -> Result<(), Repai
     let log_id = segment.log_id.or(log.log_id).ok_or(RepairError::NotDerivable)?;
     match part.kind {
         SideKind::Header => rebuild_header(disk, dir, log_id, part.base)?,
-        SideKind::Index => rebuild_index(disk, dir, log_id, part.base, segment.len)?,
+        SideKind::Index => {
+            let next = log.segments.range(part.base.next()..).next().map(|(next, _)| *next);
+            rebuild_index(disk, dir, log_id, part.base, segment.len, next)?;
+        }
         SideKind::Streams => log.rebuild_streams(disk, dir, log_id, part.base)?,
     }
     Ok(disk.sync_dir(dir)?)
@@ -130,10 +133,14 @@ fn rebuild_header(disk: &dyn Disk, dir: &Path, log_id: LogId, base: Offset) -> R
     Ok(file.sync_data()?)
 }
 
-fn rebuild_index(disk: &dyn Disk, dir: &Path, log_id: LogId, base: Offset, len: u64) -> Result<(), RepairError> {
+fn rebuild_index(disk: &dyn Disk, dir: &Path, log_id: LogId, base: Offset, len: u64, next: Option<Offset>) -> Result<(), RepairError> {
     let file = disk.open(&FileKind::Log.path(dir, base), OpenMode::Read)?;
     let scan = scan_frames(&file.as_ref(), Salt::new(log_id, base), base, u64::MAX)?;
-    index::store(disk, dir, log_id, base, len, &Index::of_scan(base, &scan))?;
+    let mut index = Index::of_scan(base, &scan);
+    if let Some(next) = next.filter(|_| scan.torn.is_some()) {
+        index.cover(next);
+    }
+    index::store(disk, dir, log_id, base, len, &index)?;
     Ok(disk.open(&FileKind::Index.path(dir, base), OpenMode::ReadWrite)?.sync_data()?)
 }
 

@@ -12,6 +12,7 @@ use crate::disk::{DiskFile, read_full_at};
 const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Bytes that can be looked at in pieces.
+#[allow(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait Source {
     /// How many there are.
     fn len(&self) -> u64;

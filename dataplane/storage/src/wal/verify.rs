@@ -93,7 +93,7 @@ pub fn verify(disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -
             continue;
         }
         let behind =
-            headers[index + 1..].iter().filter_map(|header| header.as_ref().ok()).find(|header: &&SegmentHeader| !is_foreign(*header));
+            headers[index + 1..].iter().filter_map(|header| header.as_ref().ok()).find(|header: &&SegmentHeader| !is_foreign(header));
         let limit = behind.map(|header| header.first);
         let header =
             headers[index].and_then(|header| (header.generation == *generation).then_some(header).ok_or(BadSegmentHeader::Damaged));

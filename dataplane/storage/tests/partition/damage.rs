@@ -238,9 +238,15 @@ fn a_segment_of_another_log_is_set_aside() {
     let mut log = three_segments();
     let path = segments(&log.disk)[1].clone();
     let other = MemDisk::new();
-    let (other_log, _) =
-        veena_storage::partition::PartitionLog::open(std::sync::Arc::new(other.clone()), &dir(), config(1_000), cache(), &Dice::new(12345))
-            .expect("opens");
+    let (other_log, _) = veena_storage::partition::PartitionLog::open(
+        std::sync::Arc::new(other.clone()),
+        &dir(),
+        config(1_000),
+        cache(),
+        &Dice::new(12345),
+        Offset(0),
+    )
+    .expect("opens");
     drop(other_log);
     let bytes = bytes_of(&other, &segments(&other)[0]);
     overwrite(&log.disk, &path, &bytes, 0);

@@ -345,7 +345,7 @@ fn a_log_on_a_real_disk_is_the_same_after_reopening() {
     let mut records = Vec::new();
     let mut marks = Marks::new();
     for life in 0..3 {
-        let (mut log, opened) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1)).expect("opens");
+        let (mut log, opened) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1), Offset(0)).expect("opens");
         assert_eq!((opened.is_new, opened.damage.len(), &opened.marks), (life == 0, 0, &marks));
         check_records(&log.reader(), &records);
         for round in 0..30 {
@@ -356,7 +356,7 @@ fn a_log_on_a_real_disk_is_the_same_after_reopening() {
         }
         check_records(&log.reader(), &records);
     }
-    let (mut log, _) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1)).expect("opens");
+    let (mut log, _) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1), Offset(0)).expect("opens");
     let retained = log.retain(1_250, 100, 0, Offset(u64::MAX)).expect("retains");
     assert!(retained.segments > 3 && retained.oldest > Offset(100));
     check_records(&log.reader(), &records);

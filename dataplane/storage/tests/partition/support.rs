@@ -57,7 +57,7 @@ pub fn cache() -> Arc<FrameCache> {
 }
 
 pub fn open(disk: &MemDisk, config: PartitionConfig, cache: &Arc<FrameCache>) -> Result<(PartitionLog, PartitionOpened), OpenError> {
-    PartitionLog::open(Arc::new(disk.clone()), &dir(), config, Arc::clone(cache), &Dice::new(7))
+    PartitionLog::open(Arc::new(disk.clone()), &dir(), config, Arc::clone(cache), &Dice::new(7), Offset(0))
 }
 
 pub fn stream(number: u128) -> StreamKey {

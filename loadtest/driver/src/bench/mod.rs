@@ -1,10 +1,19 @@
 //! The benchmark: named scenarios, each a row or two; medians over several rounds; what must be reached, and whether it was.
 
+mod backlog;
 mod flush;
+mod half;
+mod idle;
+mod limits;
+mod loaded;
 mod parked;
+mod partitions;
+mod reads;
 mod report;
 mod scenario;
 mod server;
+mod slow;
+mod stalled;
 mod target;
 
 use std::path::PathBuf;
@@ -35,6 +44,14 @@ pub struct Options {
     pub node_flags: Vec<String>,
     /// Environment for the node.
     pub node_env: Vec<(String, String)>,
+}
+
+/// How long a scenario is measured unless something else is asked for.
+const USUAL_TIME: Duration = Duration::from_secs(20);
+
+/// Scenarios of a fixed size do this share of it when they are to be short; never more than all.
+fn usual_share(options: &Options) -> f64 {
+    (options.time.as_secs_f64() / USUAL_TIME.as_secs_f64()).min(1.0)
 }
 
 /// Runs the scenarios, round by round, and tells of each row as it comes.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use super::loaded::{Bench, MESSAGE_BYTES, warm_up};
 use super::report::Row;
 use super::server::{Kind, Server, TOPIC};
-use super::{Options, flush, parked};
+use super::{Options, backlog, flush, half, idle, parked, partitions, reads, slow, stalled};
 use crate::api::NewTopic;
-use crate::load::{self, ConsumeAck, Cycle, CycleBatch, LoadClient, Measured, Pace, ProduceBatch, ProduceOne, Run, as_f64};
+use crate::load::{ConsumeAck, Cycle, CycleBatch, Pace, ProduceBatch, ProduceOne};
 use crate::recorder::Recorder;
 use crate::workload::{Plan, Workload, drain};
 
-const MESSAGE_BYTES: usize = 256;
 /// More messages a second than one node can hand out singly: what the consume scenario is filled with.
 const CONSUME_RATE_MAX: u64 = 40_000;
 
@@ -35,8 +35,15 @@ enum What {
     BatchProduce(usize),
     BatchCycle(usize),
     HalfRate(usize),
+    OneConnection,
+    SlowFlushRatio,
+    Partitions,
+    AckUnderReads,
     Ledger,
     Parked,
+    Idle,
+    Backlog,
+    Stalled,
 }
 
 const fn usual(name: &'static str, what: What, about: &'static str) -> Scenario {
@@ -59,11 +66,21 @@ pub const SCENARIOS: &[Scenario] = &[
     usual("consume-ack-64", What::ConsumeAck(64), "(d) consume and ack, one message a request"),
     usual("cycle-64", What::Cycle(64), "(e) produce, consume, ack"),
     usual("batch-produce-16", What::BatchProduce(16), "(f) batches of 100: produce"),
-    usual("batch-cycle-16", What::BatchCycle(16), "(f) batches of 100: produce, consume, ack"),
+    usual(
+        "batch-cycle-10",
+        What::BatchCycle(10),
+        "(f) batches of 100: produce, consume, ack; as many connections as the cap of 1024 consumes allows",
+    ),
     usual("half-rate-64", What::HalfRate(64), "produce at half the maximum rate, open loop"),
-    usual("one-connection", What::Produce(Kind::Veena, 1), "produce on one connection"),
+    usual("one-connection", What::OneConnection, "produce on one connection, beside what a sync takes"),
+    usual("slow-flush-ratio", What::SlowFlushRatio, "produce at 256 connections with and without syncs that are 3 ms slower"),
+    usual("partitions-1000", What::Partitions, "1,000 partitions with a message a second each, syncs 3 ms slower"),
+    usual("ack-under-reads", What::AckUnderReads, "acks on one connection while replays and batch consumers take all they can"),
     usual("ledger", What::Ledger, "every answer checked against the contract"),
     special("parked-polls", What::Parked, "10,000 parked long polls beside a bare server that parks"),
+    special("idle-partitions", What::Idle, "10,000 partitions used once, then a quiet minute; takes more than two"),
+    special("start-backlog", What::Backlog, "start with 1 GiB of undispatched WAL and 2,000 sealed segments"),
+    special("stalled-disk", What::Stalled, "the disk stands still for a minute under 2,000 producers"),
 ];
 
 impl Scenario {
@@ -76,98 +93,49 @@ impl Scenario {
     /// Runs it once. `before` are the rows of this run so far.
     pub(super) async fn run(&self, options: &Options, before: &[Row]) -> anyhow::Result<Vec<Row>> {
         let row = match self.what {
-            What::Flush => return flush::measure(&options.dir, options.time.min(Duration::from_secs(5))),
+            What::Flush => return flush::measure(&options.dir, flush_time(options)),
             What::Produce(kind, connections) => {
                 let bench = Bench { options, kind, connections, pace: Pace::Closed };
                 bench.run(0, |at| ProduceOne::new(TOPIC, MESSAGE_BYTES, at)).await?
             }
             What::ConsumeAck(connections) => {
                 let seconds = options.time.as_secs() + warm_up(options).as_secs() + 1;
-                let bench = Bench { options, kind: Kind::Veena, connections, pace: Pace::Closed };
-                bench.run(seconds * CONSUME_RATE_MAX, |_| ConsumeAck::new(TOPIC, 0)).await?
+                Bench::veena(options, connections).run(seconds * CONSUME_RATE_MAX, |_| ConsumeAck::new(TOPIC, 0)).await?
             }
             What::Cycle(connections) => {
-                let bench = Bench { options, kind: Kind::Veena, connections, pace: Pace::Closed };
-                bench.run(0, |at| Cycle::new(TOPIC, MESSAGE_BYTES, at)).await?
+                Bench::veena(options, connections).run(0, |at| Cycle::new(TOPIC, MESSAGE_BYTES, at)).await?
             }
             What::BatchProduce(connections) => {
-                let bench = Bench { options, kind: Kind::Veena, connections, pace: Pace::Closed };
-                bench.run(0, |at| ProduceBatch::new(TOPIC, MESSAGE_BYTES, at)).await?
+                Bench::veena(options, connections).run(0, |at| ProduceBatch::new(TOPIC, MESSAGE_BYTES, at)).await?
             }
             What::BatchCycle(connections) => {
-                let bench = Bench { options, kind: Kind::Veena, connections, pace: Pace::Closed };
-                bench.run(0, |at| CycleBatch::new(TOPIC, MESSAGE_BYTES, at)).await?
+                Bench::veena(options, connections).run(0, |at| CycleBatch::new(TOPIC, MESSAGE_BYTES, at)).await?
             }
-            What::HalfRate(connections) => {
-                let rate = match before.iter().rev().find(|row| row.name == "produce-64").and_then(|row| row.figure("rate")) {
-                    Some(rate) => rate,
-                    None => {
-                        let bench = Bench { options, kind: Kind::Veena, connections, pace: Pace::Closed };
-                        let row = bench.run(0, |at| ProduceOne::new(TOPIC, MESSAGE_BYTES, at)).await?;
-                        row.figure("rate").unwrap_or_default()
-                    }
-                };
-                let bench = Bench { options, kind: Kind::Veena, connections, pace: Pace::Open(rate / 2.0) };
-                bench.run(0, |at| ProduceOne::new(TOPIC, MESSAGE_BYTES, at)).await?.with("asked_rate", rate / 2.0)
+            What::HalfRate(connections) => half::measure(options, connections, before).await?,
+            What::OneConnection => {
+                let row = Bench::veena(options, 1).run(0, |at| ProduceOne::new(TOPIC, MESSAGE_BYTES, at)).await?;
+                let mut rows = vec![Row { name: self.name.to_owned(), about: self.about.to_owned(), ..row }];
+                // What it is held against belongs to the same run.
+                if before.iter().all(|row| row.name != "flush-beside-another") {
+                    rows.extend(flush::measure(&options.dir, flush_time(options))?);
+                }
+                return Ok(rows);
             }
+            What::SlowFlushRatio => return slow::measure(options).await,
+            What::Partitions => partitions::measure(options).await?,
+            What::AckUnderReads => reads::measure(options).await?,
             What::Ledger => ledger(options).await?,
             What::Parked => parked::measure(options).await?,
+            What::Idle => idle::measure(options).await?,
+            What::Backlog => backlog::measure(options).await?,
+            What::Stalled => stalled::measure(options).await?,
         };
         Ok(vec![Row { name: self.name.to_owned(), about: self.about.to_owned(), ..row }])
     }
 }
 
-fn warm_up(options: &Options) -> Duration {
-    (options.time / 10).clamp(Duration::from_millis(300), Duration::from_secs(2))
-}
-
-struct Bench<'a> {
-    options: &'a Options,
-    kind: Kind,
-    connections: usize,
-    pace: Pace,
-}
-
-impl Bench<'_> {
-    /// A fresh server, filled with `preload` messages, under load.
-    async fn run<C: LoadClient + 'static>(&self, preload: u64, make: impl Fn(usize) -> C) -> anyhow::Result<Row> {
-        let mut server = Server::start(self.kind, self.options).await?;
-        let filled = if preload > 0 { server.preload(preload, MESSAGE_BYTES).await? } else { 0 };
-        let syncs_before = server.syncs().await;
-        let run = Run {
-            addr: server.addr,
-            pid: server.pid(),
-            connections: self.connections,
-            pace: self.pace,
-            warm_up: warm_up(self.options),
-            time: self.options.time,
-        };
-        let measured = load::run(run, make).await?;
-        let mut row = figures(&measured, self.connections);
-        row.first_error = measured.first_error.as_ref().map(|error| error.chars().take(200).collect());
-        if self.kind == Kind::Veena {
-            let (lag, ledger) = server.lag_and_ledger(filled + measured.sent_total, measured.errors).await?;
-            row = row.with("wal_lag", lag);
-            row.ledger = Some(ledger);
-        }
-        if let (Some(before), Some(after)) = (syncs_before, server.syncs().await) {
-            row = row.with("syncs_per_1000", (after - before) * 1000.0 / as_f64(measured.requests_total.max(1)));
-        }
-        server.stop().await?;
-        Ok(row)
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a number of connections")]
-fn figures(measured: &Measured, connections: usize) -> Row {
-    Row::default()
-        .with("connections", connections as f64)
-        .with("rate", measured.rate())
-        .with("p50_ms", measured.latency_ms(0.5))
-        .with("p99_ms", measured.latency_ms(0.99))
-        .with("server_us", measured.per_request_us(measured.server_cpu))
-        .with("own_us", measured.per_request_us(measured.own_cpu))
-        .with("errors", as_f64(measured.errors))
+fn flush_time(options: &Options) -> Duration {
+    options.time.min(Duration::from_secs(5))
 }
 
 /// A short run with every answer written down, and the checker's verdict.

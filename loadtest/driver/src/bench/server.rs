@@ -97,34 +97,41 @@ impl Server {
         self.client.metrics().await.ok()?.syncs()
     }
 
-    /// How many messages the partitions hold, visible ones only.
-    pub(super) async fn visible(&mut self) -> anyhow::Result<u64> {
-        Ok(self.client.describe(TOPIC).await?.iter().map(|numbers| numbers.high_watermark).sum())
+    /// As [`Server::lag_and_ledger_of`], of the one topic that most loads use.
+    pub(super) async fn lag_and_ledger(&mut self, sent: u64, errors: u64) -> anyhow::Result<(f64, String)> {
+        self.lag_and_ledger_of(&[TOPIC.to_owned()], sent, errors).await
     }
 
-    /// How many of `sent` messages are not visible yet; waits until all are, and says whether that is exactly as many.
-    pub(super) async fn lag_and_ledger(&mut self, sent: u64, errors: u64) -> anyhow::Result<(f64, String)> {
-        let mut visible = self.visible().await?;
-        let lag = sent.saturating_sub(visible);
+    /// How many of `sent` messages wait to be dispatched; waits until all are visible, and says whether that is exactly as many.
+    /// `errors` messages more may be there: what was not answered may have been stored.
+    pub(super) async fn lag_and_ledger_of(&mut self, topics: &[String], sent: u64, errors: u64) -> anyhow::Result<(f64, String)> {
+        let backlog = self.client.metrics().await.ok().and_then(|metrics| metrics.wal_lag());
+        let mut visible = visible(&mut self.client, topics).await?;
+        let lag = backlog.unwrap_or_else(|| as_f64(sent.saturating_sub(visible)));
         let started = Instant::now();
         while visible < sent && started.elapsed() < Duration::from_secs(60) {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            visible = self.visible().await?;
+            visible = self::visible(&mut self.client, topics).await?;
         }
         // Whatever came twice would come now.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        visible = self.visible().await?;
+        visible = self::visible(&mut self.client, topics).await?;
         let ledger = match visible {
             _ if visible < sent => format!("LOST {}", sent - visible),
             _ if visible > sent + errors => format!("TWICE {}", visible - sent),
             _ => format!("ok {sent}"),
         };
-        Ok((as_f64(lag), ledger))
+        Ok((lag, ledger))
     }
 
     /// Fills the topic with `messages` messages and waits until they are visible; gives how many there are.
     pub(super) async fn preload(&mut self, messages: u64, bytes: usize) -> anyhow::Result<u64> {
-        let request: RequestBytes = ProduceBatch::new(TOPIC, bytes, 0).into_request();
+        self.preload_into(TOPIC, messages, bytes).await
+    }
+
+    /// As [`Server::preload`], into any topic.
+    pub(super) async fn preload_into(&mut self, topic: &str, messages: u64, bytes: usize) -> anyhow::Result<u64> {
+        let request: RequestBytes = ProduceBatch::new(topic, bytes, 0).into_request();
         let mut tasks = tokio::task::JoinSet::new();
         let batches = messages.div_ceil(100);
         for lane in 0..4_u64 {
@@ -143,7 +150,8 @@ impl Server {
             sent += ended??;
         }
         let started = Instant::now();
-        while self.visible().await? < sent {
+        let topics = [topic.to_owned()];
+        while visible(&mut self.client, &topics).await? < sent {
             ensure!(started.elapsed() < Duration::from_secs(120), "the messages are not visible after two minutes");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -156,6 +164,15 @@ impl Server {
             Running::Veena(mut node) => node.stop(Duration::from_secs(30)).await,
         }
     }
+}
+
+/// How many messages the topics hold, visible ones only.
+pub(super) async fn visible(client: &mut Client, topics: &[String]) -> anyhow::Result<u64> {
+    let mut visible = 0;
+    for topic in topics {
+        visible += client.describe(topic).await?.iter().map(|numbers| numbers.high_watermark).sum::<u64>();
+    }
+    Ok(visible)
 }
 
 /// Sends a batch of a hundred until it is taken: a server that is behind says so.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand};
 use veena_loadtest_driver::bench::{self, Options, Report, SCENARIOS, Scenario};
 use veena_loadtest_driver::chance::Chance;
-use veena_loadtest_driver::chaos::{self, ChaosPlan};
+use veena_loadtest_driver::chaos::{self, ChaosPlan, Fault};
 use veena_loadtest_driver::yardstick;
 
 /// Measures Veena against bare servers on the same machine, and hurts it under a ledger.
@@ -28,7 +28,7 @@ enum What {
     Bench(BenchFlags),
     /// Names the scenarios
     List,
-    /// kill -9, stops and pauses under load, then the checker's verdict
+    /// kill -9, stops, failed syncs and full disks under load, then the checker's verdict
     Chaos(ChaosFlags),
     /// Steady load with a ledger, without faults
     Soak(ChaosFlags),
@@ -94,6 +94,9 @@ struct ChaosFlags {
     /// Where data, log and history go; a new directory, which stays if something is wrong
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Only this fault; may be repeated. All if none is named
+    #[arg(long, value_enum)]
+    only: Vec<Fault>,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -176,7 +179,11 @@ fn run_chaos(flags: ChaosFlags, with_faults: bool) -> anyhow::Result<ExitCode> {
     let mut scratch = tempfile::Builder::new().prefix("veena-chaos-").tempdir()?;
     let dir = flags.dir.unwrap_or_else(|| scratch.path().to_owned());
     let mut plan = ChaosPlan::new(&bin, &dir, Duration::from_secs(flags.minutes * 60), seed);
-    plan.with_faults = with_faults;
+    if !with_faults {
+        plan.faults.clear();
+    } else if !flags.only.is_empty() {
+        plan.faults = flags.only;
+    }
     println!("seed {seed}, data in {}", dir.display());
     let report = runtime()?.block_on(chaos::run(&plan));
     if report.as_ref().map_or(true, |report| !report.complaints().is_empty()) {

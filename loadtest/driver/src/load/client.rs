@@ -203,7 +203,7 @@ impl LoadClient for ProduceBatch {
 /// Sends a hundred, reads as many as come, acks them at once.
 pub struct CycleBatch {
     produce: ProduceBatch,
-    consume: RequestBytes,
+    consume: String,
     ack: String,
     finder: Finder<'static>,
 }
@@ -214,15 +214,17 @@ impl CycleBatch {
     pub fn new(topic: &str, bytes: usize, connection: usize) -> Self {
         Self {
             produce: ProduceBatch::new(topic, bytes, connection),
-            consume: RequestBytes::get(&format!("/v1/topics/{topic}/consume?wait=2000ms&max={BATCH}")),
+            consume: format!("/v1/topics/{topic}/consume?wait=2000ms&max="),
             ack: format!("/v1/topics/{topic}/ack"),
             finder: Finder::new(b"\"receipt_handle\":\"").into_owned(),
         }
     }
 
-    async fn take(&mut self, connection: &mut Connection, meter: &mut Meter) -> anyhow::Result<u64> {
+    /// Takes no more than `owed`: a message taken beyond it is one that another connection waits for in vain.
+    async fn take(&mut self, owed: u64, connection: &mut Connection, meter: &mut Meter) -> anyhow::Result<u64> {
+        let request = RequestBytes::get(&format!("{}{owed}", self.consume));
         let start = meter.start();
-        let answer = connection.exchange(self.consume.as_bytes()).await?;
+        let answer = connection.exchange(request.as_bytes()).await?;
         if answer.status != 200 {
             if answer.status != 204 {
                 meter.answered(start, &answer, false);
@@ -255,10 +257,10 @@ impl LoadClient for CycleBatch {
         let sent = self.produce.send(connection, meter).await?;
         let mut taken = 0;
         for _ in 0..LOOKS_MAX {
-            if taken >= sent {
+            if taken == sent {
                 break;
             }
-            let count = self.take(connection, meter).await?;
+            let count = self.take(sent - taken, connection, meter).await?;
             if count == 0 {
                 break;
             }

@@ -4,14 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use hdrhistogram::Histogram;
-use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
+use super::pace::{Pace, Pacer, Turn};
 use crate::cpu;
 use crate::http::{Answer, Connection};
 
@@ -28,15 +27,6 @@ pub enum Step {
 pub trait LoadClient {
     /// One turn: one request, or a few that belong together.
     fn step(&mut self, connection: &mut Connection, meter: &mut Meter) -> impl Future<Output = anyhow::Result<Step>>;
-}
-
-/// When turns begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// As soon as the one before has ended.
-    Closed,
-    /// At fixed times, so many a second over all connections. Latency counts from when a turn was due, not from when a connection was free.
-    Open(f64),
 }
 
 /// How long and how hard.
@@ -190,13 +180,14 @@ pub async fn run<C: LoadClient + 'static>(run: Run, make: impl Fn(usize) -> C) -
         ended: tokio::sync::Notify::new(),
         totals: RefCell::new(totals),
     });
-    let pacer = Pacer::start(run.pace, run.warm_up + run.time);
     let set = LocalSet::new();
     let mut tasks = Vec::new();
+    let pacer = Rc::new(Pacer::new(run.pace, run.warm_up + run.time));
     for number in 0..run.connections {
         let connection = Connection::open(run.addr).await.context("the server takes no connection")?;
         tasks.push(set.spawn_local(drive(run.addr, connection, make(number), shared.clone(), pacer.clone())));
     }
+    tasks.push(set.spawn_local(Rc::clone(&pacer).give()));
     let (seconds, server_cpu, own_cpu) = set.run_until(window(run, shared.clone())).await?;
     pacer.end();
     set.run_until(async {
@@ -241,12 +232,14 @@ async fn drive<C: LoadClient>(
     mut connection: Connection,
     mut client: C,
     shared: Rc<Shared>,
-    pacer: Arc<Pacer>,
+    pacer: Rc<Pacer>,
 ) -> anyhow::Result<()> {
     let mut meter = Meter { shared: shared.clone(), due: None };
     while !shared.is_over.get() {
-        if !pacer.turn(&mut meter).await {
-            break;
+        match pacer.turn().await {
+            Turn::Now => {}
+            Turn::Due(due) => meter.due = Some(due),
+            Turn::None => break,
         }
         match client.step(&mut connection, &mut meter).await {
             Ok(Step::Done) => {}
@@ -261,61 +254,4 @@ async fn drive<C: LoadClient>(
         }
     }
     Ok(())
-}
-
-/// Gives out turns. A thread of its own: the runtime's timers are a millisecond coarse.
-struct Pacer {
-    turns: Option<Semaphore>,
-    rate: f64,
-    started: Instant,
-    given: parking_lot::Mutex<u64>,
-}
-
-impl Pacer {
-    fn start(pace: Pace, time: Duration) -> Arc<Self> {
-        let (turns, rate) = match pace {
-            Pace::Closed => (None, 0.0),
-            Pace::Open(rate) => (Some(Semaphore::new(0)), rate.max(1.0)),
-        };
-        let pacer = Arc::new(Self { turns, rate, started: Instant::now(), given: parking_lot::Mutex::new(0) });
-        if pacer.turns.is_some() {
-            let shared = pacer.clone();
-            std::thread::spawn(move || shared.give(time));
-        }
-        pacer
-    }
-
-    fn due(&self, turn: u64) -> Instant {
-        self.started + Duration::from_secs_f64(as_f64(turn) / self.rate)
-    }
-
-    fn give(&self, time: Duration) {
-        let Some(turns) = &self.turns else { return };
-        let mut turn = 0;
-        while self.started.elapsed() < time && !turns.is_closed() {
-            std::thread::sleep(self.due(turn).saturating_duration_since(Instant::now()));
-            while self.due(turn) <= Instant::now() {
-                turns.add_permits(1);
-                turn += 1;
-            }
-        }
-        turns.close();
-    }
-
-    /// Waits for a turn; false when there are no more.
-    async fn turn(&self, meter: &mut Meter) -> bool {
-        let Some(turns) = &self.turns else { return true };
-        let Ok(permit) = turns.acquire().await else { return false };
-        permit.forget();
-        let mut given = self.given.lock();
-        meter.due = Some(self.due(*given));
-        *given += 1;
-        true
-    }
-
-    fn end(&self) {
-        if let Some(turns) = &self.turns {
-            turns.close();
-        }
-    }
 }

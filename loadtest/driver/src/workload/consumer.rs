@@ -84,7 +84,7 @@ impl Consumer {
 }
 
 /// One recorded consume; `None` if the node refused or did not answer.
-pub(super) async fn lease(
+pub(crate) async fn lease(
     client: &mut Client,
     recorder: &Recorder,
     number: u32,
@@ -114,7 +114,7 @@ pub(super) async fn lease(
 }
 
 /// One recorded settle.
-pub(super) async fn settle(client: &mut Client, recorder: &Recorder, number: u32, topic: &str, handle: &str, how: How) -> Outcome {
+pub(crate) async fn settle(client: &mut Client, recorder: &Recorder, number: u32, topic: &str, handle: &str, how: How) -> Outcome {
     let opened = recorder.open(number, Op::Settle(Settled { topic: topic_key(topic), handle: handle.into(), how }));
     let outcome = match client.settle(topic, handle, how).await {
         Ok(reply) => reply.outcome(),

@@ -17,6 +17,7 @@ use crate::api::{Client, NewTopic};
 use crate::chance::Chance;
 use crate::recorder::Recorder;
 
+pub(crate) use consumer::{lease, settle};
 pub use drain::drain;
 
 /// Who does what, how often.

@@ -15,6 +15,9 @@ use tokio::net::TcpListener;
 
 use super::log::GroupLog;
 
+/// How long a poll is parked: longer than anybody measures.
+const PARK: Duration = Duration::from_secs(900);
+
 /// Answers 202 to every produce.
 ///
 /// # Errors
@@ -25,7 +28,7 @@ pub fn serve_bare(addr: SocketAddr) -> anyhow::Result<()> {
         .route("/v1/topics/{topic}/produce", post(produce))
         .route("/v1/topics/{topic}/produce/batch", post(produce))
         // Parks: what a long poll costs without any broker behind it.
-        .route("/v1/topics/{topic}/consume", get(|| async { tokio::time::sleep(Duration::from_secs(60)).await }))
+        .route("/v1/topics/{topic}/consume", get(|| async { tokio::time::sleep(PARK).await }))
         .route("/readyz", get(|| async { "ready" }))
         .route("/metrics", get(|| async { "yardstick_fsync_total 0\n" }));
     serve(addr, router)

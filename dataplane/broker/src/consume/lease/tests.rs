@@ -55,10 +55,11 @@ fn a_full_ahead_set_holds_back_all_but_the_frontier() {
 
 #[test]
 fn retention_moves_the_frontier_in_one_step() {
-    let mut table = LeaseTable::restore(&SettleState { frontier: 5, ahead: vec![(7, 12)], deliveries: vec![(5, 2), (20, 1)] });
+    let mut table =
+        LeaseTable::restore(&SettleState { frontier: 5, high_watermark: 0, ahead: vec![(7, 12)], deliveries: vec![(5, 2), (20, 1)] });
     assert_eq!(table.jump_to(Offset(10)), 2, "5 and 6 were not settled");
     assert_eq!(table.frontier(), Offset(12));
-    assert_eq!(table.state().deliveries, vec![(20, 1)]);
+    assert_eq!(table.state(Offset(0)).deliveries, vec![(20, 1)]);
 }
 
 #[test]
@@ -190,7 +191,7 @@ proptest! {
                 }
                 Step::Grow(n) => naive.end += n,
                 Step::Restart => {
-                    table = LeaseTable::restore(&table.state());
+                    table = LeaseTable::restore(&table.state(Offset(0)));
                     naive.leases.clear();
                 }
             }

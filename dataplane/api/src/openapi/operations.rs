@@ -1,0 +1,371 @@
+//! Every operation: what it takes, what it answers, what it refuses.
+
+use utoipa::openapi::{RefOr, Schema};
+use veena_client::bodies::{
+    AckBatch, AckResults, AttachChild, BatchAccepted, Children, CommitResults, Committed, CreateTopic, Health, Message, MessageBatch,
+    PatchTopic, ProduceBatch, SchemaHistory, Topic, TopicDetail, TopicList,
+};
+use veena_contract::ErrorCode::{self, *};
+
+use super::{Schemas, shape};
+use crate::route::{Route, Verb};
+
+/// One route and method.
+pub(super) struct Operation {
+    pub(super) route: Route,
+    pub(super) verb: Verb,
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) inputs: &'static [Input],
+    pub(super) body: Body,
+    pub(super) answers: &'static [Answer],
+    pub(super) refusals: &'static [Refusals],
+}
+
+/// A parameter with its name and meaning; none but those in the path has to be given.
+#[derive(Clone, Copy)]
+pub(super) enum Input {
+    /// A text in the query.
+    Text(&'static str, &'static str),
+    /// A number in the query.
+    Number(&'static str, &'static str),
+    /// A header.
+    Header(&'static str, &'static str),
+}
+
+/// What a body looks like.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    /// There is none.
+    Nothing,
+    /// JSON of this type.
+    Json(fn(&mut Schemas) -> RefOr<Schema>),
+    /// JSON of one of these types.
+    OneOf(&'static [fn(&mut Schemas) -> RefOr<Schema>]),
+    /// Any bytes.
+    Bytes,
+    /// Plain text.
+    Text,
+}
+
+/// A request's body, with its meaning.
+#[derive(Clone, Copy)]
+pub(super) enum Body {
+    /// None is read.
+    None,
+    /// May be left out.
+    Optional(Shape, &'static str),
+    /// Has to be there.
+    Required(Shape, &'static str),
+}
+
+/// One way in which an operation succeeds, or a probe fails.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) what: &'static str,
+    pub(super) shape: Shape,
+    pub(super) headers: &'static [(&'static str, &'static str)],
+}
+
+/// How a refusal is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As JSON.
+    Json,
+    /// As plain text, with the code in a header.
+    Text,
+    /// As JSON or as plain text.
+    Either,
+}
+
+/// The refusals of one status.
+pub(super) struct Refusals {
+    pub(super) status: u16,
+    pub(super) codes: &'static [ErrorCode],
+    pub(super) form: Form,
+}
+
+const fn answer(status: u16, what: &'static str, shape: Shape) -> Answer {
+    Answer { status, what, shape, headers: &[] }
+}
+
+const fn refused(status: u16, codes: &'static [ErrorCode]) -> Refusals {
+    Refusals { status, codes, form: Form::Json }
+}
+
+const METHOD: Refusals = Refusals { status: 405, codes: &[MethodNotAllowed], form: Form::Text };
+const HEAD: Refusals = Refusals { status: 431, codes: &[HeadersTooLarge], form: Form::Text };
+const MEDIA_TYPE: Refusals = refused(415, &[UnsupportedMediaType]);
+const NO_TOPIC: Refusals = refused(404, &[TopicNotFound]);
+const TOO_SLOW: Refusals = refused(408, &[RequestTimeout]);
+const TOO_LARGE: Refusals = refused(413, &[BodyTooLarge]);
+const TOO_MANY: Refusals = refused(429, &[RateLimited]);
+const BAD_QUERY: Refusals = refused(400, &[MalformedRequest, InvalidArgument]);
+const PANIC: Refusals = refused(500, &[Internal]);
+const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain]);
+const OWNER_DOWN: Refusals = Refusals { status: 503, codes: &[OwnerDown], form: Form::Text };
+const OWNER_DOWN_OR_STOPPING: Refusals = Refusals { status: 503, codes: &[OwnerDown, NotReady], form: Form::Either };
+
+/// What any operation may answer: for another method of its path, to a head that is too large, and to a write that any web page could send.
+pub(super) fn everywhere(verb: Verb) -> &'static [Refusals] {
+    match verb {
+        Verb::Post | Verb::Patch => &[METHOD, HEAD, MEDIA_TYPE],
+        Verb::Get | Verb::Delete => &[METHOD, HEAD],
+    }
+}
+
+const CLIENT: Input = Input::Header(
+    "X-Veena-Client",
+    "Names the client; any text. Needed for a write without `Content-Type: application/json` or `application/octet-stream`, and for `max`.",
+);
+const WAIT_FOR: Input =
+    Input::Text("wait_for", "`wal` (default): answered when synced here. `commit`: answered when consumers can see it.");
+const FORCE: Input = Input::Text("force", "`true` or `false`; changes nothing without remote children.");
+
+/// Every operation, in order of the routes.
+pub(super) const ALL: &[Operation] = &[
+    Operation {
+        route: Route::Topics,
+        verb: Verb::Get,
+        id: "listTopics",
+        summary: "Lists topics by name.",
+        inputs: &[
+            Input::Number("limit", "How many topics a page has: 100 unless given, 1000 at most."),
+            Input::Text("page_token", "Where the page begins: `next_page_token` of the page before."),
+        ],
+        body: Body::None,
+        answers: &[answer(200, "One page.", Shape::Json(shape::<TopicList>))],
+        refusals: &[BAD_QUERY, PANIC],
+    },
+    Operation {
+        route: Route::Topics,
+        verb: Verb::Post,
+        id: "createTopic",
+        summary: "Creates a topic, on its own or as a child.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<CreateTopic>), "What is to be created."),
+        answers: &[answer(201, "The topic; its role is left out when it has no parent.", Shape::Json(shape::<Topic>))],
+        refusals: &[
+            refused(400, &[MalformedRequest, InvalidArgument]),
+            NO_TOPIC,
+            TOO_SLOW,
+            refused(409, &[AlreadyExists, Conflict, RoleConflict, LimitReached, SchemaIncompatible, InvalidArgument]),
+            TOO_LARGE,
+            PANIC,
+            METADATA,
+        ],
+    },
+    Operation {
+        route: Route::Topic,
+        verb: Verb::Get,
+        id: "describeTopic",
+        summary: "Shows a topic with its schema and partitions.",
+        inputs: &[Input::Number("partition", "Only this partition.")],
+        body: Body::None,
+        answers: &[answer(200, "The topic.", Shape::Json(shape::<TopicDetail>))],
+        refusals: &[BAD_QUERY, NO_TOPIC, PANIC],
+    },
+    Operation {
+        route: Route::Topic,
+        verb: Verb::Patch,
+        id: "patchTopic",
+        summary: "Changes a topic: retention, then caps, then partitions, then schema. The first failure answers, what came before stays.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<PatchTopic>), "What is to be changed; at least one field."),
+        answers: &[answer(200, "The topic as it is now.", Shape::Json(shape::<Topic>))],
+        refusals: &[
+            refused(400, &[MalformedRequest, InvalidArgument, SchemaIncompatible]),
+            NO_TOPIC,
+            TOO_SLOW,
+            refused(409, &[Conflict, RoleConflict, LimitReached, InvalidArgument]),
+            TOO_LARGE,
+            PANIC,
+            METADATA,
+        ],
+    },
+    Operation {
+        route: Route::Topic,
+        verb: Verb::Delete,
+        id: "deleteTopic",
+        summary: "Deletes a topic and its messages.",
+        inputs: &[FORCE],
+        body: Body::None,
+        answers: &[answer(204, "It is gone.", Shape::Nothing)],
+        refusals: &[BAD_QUERY, NO_TOPIC, refused(409, &[Conflict]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Schema,
+        verb: Verb::Get,
+        id: "topicSchema",
+        summary: "Shows the history of a topic's schema.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "Every version, oldest first.", Shape::Json(shape::<SchemaHistory>))],
+        refusals: &[NO_TOPIC, PANIC],
+    },
+    Operation {
+        route: Route::Children,
+        verb: Verb::Get,
+        id: "listChildren",
+        summary: "Lists a topic's children and how far each is behind.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The children.", Shape::Json(shape::<Children>))],
+        refusals: &[NO_TOPIC, PANIC],
+    },
+    Operation {
+        route: Route::Children,
+        verb: Verb::Post,
+        id: "attachChild",
+        summary: "Attaches a child: from now on it gets every message of the topic.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<AttachChild>), "Which child, and its delay."),
+        answers: &[answer(200, "The parent.", Shape::Json(shape::<Topic>))],
+        refusals: &[
+            refused(400, &[MalformedRequest, InvalidArgument, BodyTooLarge]),
+            NO_TOPIC,
+            TOO_SLOW,
+            refused(409, &[Conflict, RoleConflict, LimitReached, SchemaIncompatible, InvalidArgument]),
+            PANIC,
+            METADATA,
+        ],
+    },
+    Operation {
+        route: Route::Child,
+        verb: Verb::Delete,
+        id: "detachChild",
+        summary: "Detaches a child; it keeps what it has.",
+        inputs: &[FORCE],
+        body: Body::None,
+        answers: &[answer(204, "It is detached.", Shape::Nothing)],
+        refusals: &[BAD_QUERY, refused(404, &[TopicNotFound, NotFound]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Produce,
+        verb: Verb::Post,
+        id: "produce",
+        summary: "Takes one message: the body. Headers `Veena-Header-<name>` are kept with it.",
+        inputs: &[
+            Input::Text("key", "Chooses the partition when `partition` does not; any bytes, escaped."),
+            Input::Number("partition", "Chooses the partition."),
+            WAIT_FOR,
+            CLIENT,
+        ],
+        body: Body::Required(Shape::Bytes, "The message: 1 byte to 1 MiB."),
+        answers: &[
+            answer(200, "Committed (`wait_for=commit`).", Shape::Json(shape::<Committed>)),
+            answer(202, "Synced here; it will be committed.", Shape::Nothing),
+        ],
+        refusals: &[
+            refused(400, &[MalformedRequest, InvalidArgument, SchemaViolation]),
+            NO_TOPIC,
+            TOO_SLOW,
+            refused(409, &[DelayedChild]),
+            TOO_LARGE,
+            TOO_MANY,
+            refused(500, &[Internal, LogPoisoned]),
+            refused(502, &[OutcomeUnknown]),
+            refused(503, &[Overloaded, OwnerDown, DiskFull, NotReady, ValidationBusy]),
+        ],
+    },
+    Operation {
+        route: Route::ProduceBatch,
+        verb: Verb::Post,
+        id: "produceBatch",
+        summary: "Takes up to 1000 messages: all or none. With `wait_for=commit` each has its own result.",
+        inputs: &[WAIT_FOR, Input::Header("Content-Encoding", "`zstd` or `gzip` when the body is packed."), CLIENT],
+        body: Body::Required(Shape::Json(shape::<ProduceBatch>), "The messages: 16 MiB at most, packed and unpacked."),
+        answers: &[
+            answer(200, "What became of each message (`wait_for=commit`).", Shape::Json(shape::<CommitResults>)),
+            answer(202, "All are synced here and will be committed.", Shape::Json(shape::<BatchAccepted>)),
+        ],
+        refusals: &[
+            refused(400, &[MalformedRequest, InvalidArgument, SchemaViolation]),
+            NO_TOPIC,
+            TOO_SLOW,
+            refused(409, &[DelayedChild]),
+            TOO_LARGE,
+            TOO_MANY,
+            refused(500, &[Internal, LogPoisoned]),
+            refused(502, &[OutcomeUnknown]),
+            refused(503, &[Overloaded, OwnerDown, DiskFull, NotReady, ValidationBusy]),
+        ],
+    },
+    Operation {
+        route: Route::Consume,
+        verb: Verb::Get,
+        id: "consume",
+        summary: "Hands out messages under a lease, or reads one again without a lease (`partition` and `offset`).",
+        inputs: &[
+            Input::Text("wait", "How long to wait for a message, such as `500ms` or `10s`."),
+            Input::Number("partition", "Only from this partition."),
+            Input::Number("offset", "Reads this message of `partition` without a lease."),
+            Input::Number("max", "Up to so many messages, 100 at most; wants the client to name itself."),
+            Input::Text("local_only", "`1`: do not wait."),
+            CLIENT,
+        ],
+        body: Body::None,
+        answers: &[
+            Answer {
+                status: 200,
+                what: "A message; with `max`, several.",
+                shape: Shape::OneOf(&[shape::<Message>, shape::<MessageBatch>]),
+                headers: &[("X-Narad-Wait-Clamped", "The wait that was used, when the one asked for is longer than allowed.")],
+            },
+            Answer {
+                status: 204,
+                what: "Nothing to hand out.",
+                shape: Shape::Nothing,
+                headers: &[("X-Narad-Wait-Clamped", "The wait that was used, when the one asked for is longer than allowed.")],
+            },
+        ],
+        refusals: &[BAD_QUERY, NO_TOPIC, refused(410, &[OffsetGone]), TOO_MANY, PANIC, OWNER_DOWN_OR_STOPPING],
+    },
+    Operation {
+        route: Route::Ack,
+        verb: Verb::Post,
+        id: "ack",
+        summary: "Settles one lease, or up to 100: done, longer, or back.",
+        inputs: &[
+            Input::Text("receipt_handle", "The lease; without it, the body names them."),
+            Input::Text("extend", "`true`: the lease is renewed. `0`: the message is handed back."),
+            CLIENT,
+        ],
+        body: Body::Optional(Shape::Json(shape::<AckBatch>), "Leases that are settled together."),
+        answers: &[answer(200, "What became of each lease.", Shape::Json(shape::<AckResults>)), answer(204, "Settled.", Shape::Nothing)],
+        refusals: &[BAD_QUERY, NO_TOPIC, TOO_SLOW, refused(410, &[LeaseLost]), TOO_LARGE, PANIC, OWNER_DOWN],
+    },
+    Operation {
+        route: Route::Healthz,
+        verb: Verb::Get,
+        id: "healthz",
+        summary: "Does the process answer?",
+        inputs: &[],
+        body: Body::None,
+        answers: &[
+            answer(200, "It does.", Shape::Json(shape::<Health>)),
+            answer(503, "It is about to stop.", Shape::Json(shape::<Health>)),
+        ],
+        refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::Readyz,
+        verb: Verb::Get,
+        id: "readyz",
+        summary: "Does the node take work?",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "It does.", Shape::Json(shape::<Health>))],
+        refusals: &[PANIC, refused(503, &[NotReady])],
+    },
+    Operation {
+        route: Route::Metrics,
+        verb: Verb::Get,
+        id: "metrics",
+        summary: "Counters and gauges in Prometheus' text format.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "All of them.", Shape::Text)],
+        refusals: &[Refusals { status: 404, codes: &[NotFound], form: Form::Text }, PANIC],
+    },
+];

@@ -1,0 +1,19 @@
+//! The checked-in inputs of the fuzzer, replayed: none of them makes a decoder panic.
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "real files")]
+fn fuzz_corpus_replays() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+    for (name, target) in targets::TARGETS {
+        let mut inputs = 0;
+        for entry in seeds.join(name).read_dir().expect("every target has inputs") {
+            target(&std::fs::read(entry.expect("listed").path()).expect("readable"));
+            inputs += 1;
+        }
+        assert!(inputs > 0, "{name} has no input");
+        println!("{name}: {inputs} inputs");
+    }
+}

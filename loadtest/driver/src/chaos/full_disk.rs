@@ -1,0 +1,108 @@
+//! A disk that becomes full under load: on a node of its own, on a volume of its own, with a ledger of its own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use veena_loadtest_checker::{Verdict, check};
+
+use super::probe::{self, Probe, holds};
+use super::volume::Volume;
+use super::{ChaosPlan, STOP_DEADLINE, keep_history, rules, topics};
+use crate::api::NewTopic;
+use crate::chance::Chance;
+use crate::logs;
+use crate::node::{NodeConfig, NodeProcess};
+use crate::recorder::Recorder;
+use crate::workload::{Plan, Workload, drain};
+
+const MIB: u64 = 1024 * 1024;
+const VOLUME_BYTES: u64 = 640 * MIB;
+const RESERVE_BYTES: u64 = 64 * MIB;
+/// Below the reserve, and above the quarter of it that is kept for changes of topics.
+const NEARLY_FULL: u64 = RESERVE_BYTES / 2;
+/// The room is looked at every two seconds, on a machine that is busy.
+const NOTICED_WITHIN: Duration = Duration::from_secs(15);
+
+/// What the node may say when its disk is full.
+pub const LOG_TEXTS: &[&str] = &[
+    "the data disk is nearly full: produce is refused",
+    "the data disk is full: changes of topics are refused",
+    "settle state could not be written; tried again with the next round",
+    "settle journal could not be compacted; it goes on as it is",
+    "a checkpoint could not be written; records are kept longer",
+    "the list of streams was not written",
+    "No space left on device",
+];
+
+/// Fills the disk below the reserve, then to the last byte, starts the node on it, makes room again, drains and judges.
+///
+/// # Errors
+/// The node does something else than refuse produce and go on with the rest, or namespaces are refused here.
+pub async fn run(plan: &ChaosPlan, dir: &Path, chance: &mut Chance) -> anyhow::Result<Verdict> {
+    let volume = Volume::create(&dir.join("volume"), VOLUME_BYTES)?;
+    let recorder = Recorder::new("n1");
+    let mut config = NodeConfig::in_dir(&plan.bin, dir);
+    config.data_dir = volume.inside().join("data");
+    config.before = volume.words();
+    config.flags.clone_from(&plan.flags);
+    config.env.push(("VEENA_STORAGE_RESERVE_BYTES".to_owned(), RESERVE_BYTES.to_string()));
+    let log = config.log.clone();
+    let mut node = NodeProcess::start(config).await?.recorded(&recorder);
+
+    let mut load = Plan::mixed(node.addr(), topics(), chance.next_u64());
+    let mut probe = Probe::start(&node, &recorder).await?;
+    let workload = Workload::start(&load, &recorder).await?;
+    let went = fill_and_empty(&volume, &mut node, &mut probe).await;
+    if let Err(err) = went {
+        keep_history(dir, &recorder.history())?;
+        return Err(err);
+    }
+    workload.stop().await?;
+    load.topics.push(probe::topic());
+    drain(&load, &recorder, Duration::from_secs(120)).await?;
+    node.stop(STOP_DEADLINE).await?;
+
+    let history = recorder.history();
+    let verdict = check(&history, &rules(plan.timer_slack));
+    if !verdict.is_clean() {
+        keep_history(dir, &history)?;
+    }
+    let lines = logs::unexpected(&log, LOG_TEXTS)?;
+    ensure!(lines.is_empty(), "unexpected in the log of the node with a full disk:\n{}", lines.join("\n"));
+    Ok(verdict)
+}
+
+async fn fill_and_empty(volume: &Volume, node: &mut NodeProcess, probe: &mut Probe) -> anyhow::Result<()> {
+    let gone = NewTopic { name: "gone".to_owned(), partitions: 1, visibility_ms: 1_000 };
+    probe.client().create_topic(&gone).await?;
+    probe.stock(4).await?;
+
+    volume.fill(NEARLY_FULL)?;
+    refuses_produce(probe).await.context("below the reserve")?;
+    probe.take_one(NOTICED_WITHIN).await.context("below the reserve")?;
+    probe.client().delete_topic(&gone.name).await.context("below the reserve, with room kept for it")?;
+
+    volume.fill(0)?;
+    let refused = probe.until_topic_refused(NOTICED_WITHIN).await.context("not a byte free")?;
+    ensure!(refused.status == 503 && refused.effect.as_deref() == Some("none"), "a change is refused with {refused:?}");
+    probe.take_one(NOTICED_WITHIN).await.context("not a byte free")?;
+
+    volume.fill(NEARLY_FULL)?;
+    node.kill()?;
+    node.start_again_until(|reply| holds(reply, "reserve")).await.context("start on a full disk")?;
+    refuses_produce(probe).await.context("started on a full disk")?;
+    probe.take_one(NOTICED_WITHIN).await.context("started on a full disk")?;
+
+    volume.empty()?;
+    probe.until("/readyz", |reply| reply.status == 200, NOTICED_WITHIN).await.context("room again")?;
+    probe.stock(1).await.context("room again")?;
+    probe.client().create_topic(&gone).await.context("room again")
+}
+
+async fn refuses_produce(probe: &mut Probe) -> anyhow::Result<()> {
+    let refused = probe.until_refused("disk_full", NOTICED_WITHIN).await?;
+    let is_right = refused.status == 503 && refused.effect.as_deref() == Some("none") && refused.retry_after.is_some();
+    ensure!(is_right, "produce on a full disk is refused with {refused:?}");
+    probe.until("/readyz", |reply| reply.status == 503 && holds(reply, "reserve"), NOTICED_WITHIN).await
+}

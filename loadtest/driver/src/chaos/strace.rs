@@ -1,0 +1,115 @@
+//! Syncs that fail: the node is started under strace, which answers some of its `fdatasync` calls with EIO without carrying them out.
+//!
+//! strace counts per thread, and is a grandchild: the node stays our child, so signals reach it as ever.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+
+/// How many files behind the newest one are hurt too: logs roll while the node runs.
+const ROLLS: u64 = 4;
+
+/// Which files' syncs fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncTarget {
+    /// The ingress WAL's segments.
+    Wal,
+    /// Every partition's segments.
+    Partitions,
+    /// The settle journal.
+    Settle,
+}
+
+/// Syncs that fail once in every thread that comes so far.
+#[derive(Clone, Debug)]
+pub struct SyncErrors {
+    files: Vec<PathBuf>,
+    nth: u32,
+    log: PathBuf,
+}
+
+impl SyncErrors {
+    /// Of the files of `target` that exist in `data_dir` and of those that follow, the `nth` sync of each thread fails.
+    ///
+    /// # Errors
+    /// strace is not installed, the directory cannot be read, or holds no such file yet.
+    pub fn plan(data_dir: &Path, target: SyncTarget, nth: u32, log: PathBuf) -> anyhow::Result<Self> {
+        let strace = Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        ensure!(strace.is_ok_and(|status| status.success()), "strace is not installed: `.ci/tools test` installs it");
+        let data_dir = data_dir.canonicalize().with_context(|| format!("no data in {}", data_dir.display()))?;
+        let (folder, suffix) = match target {
+            SyncTarget::Wal => ("ingress", ".wal"),
+            SyncTarget::Partitions => ("topics", ".log"),
+            SyncTarget::Settle => ("settle", ".journal"),
+        };
+        let mut files = Vec::new();
+        find(&data_dir.join(folder), suffix, &mut files)?;
+        ensure!(!files.is_empty(), "no file *{suffix} below {}", data_dir.join(folder).display());
+        if target != SyncTarget::Partitions {
+            let later: Vec<PathBuf> = files.iter().flat_map(|file| later_names(file)).collect();
+            files.extend(later);
+            files.sort();
+            files.dedup();
+        }
+        // What an earlier run was answered is not this run's.
+        let _ = std::fs::remove_file(&log);
+        Ok(Self { files, nth, log })
+    }
+
+    /// The words to put before the node's own.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> =
+            ["strace", "-D", "-f", "--seccomp-bpf", "-y", "-qq", "-e", "signal=none", "-e", "trace=fdatasync", "-e"]
+                .map(str::to_owned)
+                .to_vec();
+        words.push(format!("inject=fdatasync:error=EIO:when={}", self.nth));
+        words.extend(["-o".to_owned(), self.log.display().to_string()]);
+        for file in &self.files {
+            words.extend(["-P".to_owned(), file.display().to_string()]);
+        }
+        words
+    }
+
+    /// How many syncs have failed so far.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        std::fs::read_to_string(&self.log).unwrap_or_default().lines().filter(|line| line.contains("(INJECTED)")).count()
+    }
+}
+
+fn find(dir: &Path, suffix: &str, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            find(&entry.path(), suffix, files)?;
+        } else if entry.file_name().to_string_lossy().ends_with(suffix) {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// The names that follow a numbered file's.
+fn later_names(file: &Path) -> Vec<PathBuf> {
+    let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let Some(start) = name.find(|c: char| c.is_ascii_digit()) else { return Vec::new() };
+    let digits: String = name[start..].chars().take_while(char::is_ascii_hexdigit).collect();
+    let Ok(number) = u64::from_str_radix(&digits, 16) else { return Vec::new() };
+    let (before, after, width) = (&name[..start], &name[start + digits.len()..], digits.len());
+    (1..=ROLLS).map(|more| file.with_file_name(format!("{before}{:0width$x}{after}", number + more))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_that_follow_are_guessed_from_the_number() {
+        let names = later_names(Path::new("/d/settle-000000000000000f.journal"));
+        assert_eq!(names[0], Path::new("/d/settle-0000000000000010.journal"));
+        assert_eq!(later_names(Path::new("/d/0000000000000001.wal"))[1], Path::new("/d/0000000000000003.wal"));
+        assert!(later_names(Path::new("/d/checkpoint")).is_empty());
+    }
+}
