@@ -3,15 +3,18 @@
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/veena/target
 export ROCKSDB_LIB_DIR ?= $(HOME)/.cache/veena/rocksdb-0.19.0-11.8.1
 export ROCKSDB_STATIC ?= 1
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 SEEDS ?= 200
 MINUTES ?= 10
 ARGS ?=
+RUNS ?= 1
+BENCH_LONG := parked-polls idle-partitions start-backlog stalled-disk
 
-.PHONY: help dev test lint fmt bench sim chaos soak fuzz docs rocksdb tools tools-test
+.PHONY: help dev test lint fmt bench bench-long sim sabotage chaos soak fuzz docs rocksdb tools tools-test
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 dev: rocksdb ## build and start one node on this machine (Ctrl-C stops it)
 	cargo run --locked --quiet --package veena -- dev $(ARGS)
@@ -29,10 +32,18 @@ bench: rocksdb ## throughput and latency against a bare server on the same machi
 	cargo build --locked --release --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/release/veena-bench bench $(ARGS)
 
-sim: rocksdb ## simulated crashes over many seeds (SEEDS=200)
+bench-long: rocksdb ## the scenarios that take minutes: parked polls, idle partitions, a backlog, a stalled disk (RUNS=1)
+	cargo build --locked --release --package veena --package veena-loadtest-driver
+	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_LONG) --runs $(RUNS) $(ARGS)
+
+sim: rocksdb ## simulated crashes over many seeds (SEEDS=200), after a look that one seed gives one trace
+	cargo run --locked --package veena-loadtest-sim -- meta --seed 1
 	cargo run --locked --package veena-loadtest-sim -- sweep --seeds $(SEEDS) $(ARGS)
 
-chaos: rocksdb ## a real node under kill -9, stops and faults, with a ledger (MINUTES=10)
+sabotage: rocksdb ## bugs planted on purpose, each of which a simulated seed must find
+	cargo run --locked --package veena-loadtest-sim --features sabotage -- sabotage --seeds 400 $(ARGS)
+
+chaos: rocksdb tools-test ## a real node under kill -9, stops, failed syncs and full disks, with a ledger (MINUTES=10)
 	cargo build --locked --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/debug/veena-bench chaos --minutes $(MINUTES) $(ARGS)
 

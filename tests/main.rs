@@ -9,4 +9,5 @@ mod edge_cases;
 mod faults;
 mod log_tools;
 mod restart;
+mod stall;
 mod support;

@@ -113,9 +113,12 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
 
 fn refuse(state: &ApiState, row: Row, problem: Problem) -> Answer {
     let instance = state.parts.entropy.next_u64();
-    if problem.status.is_server_error() && problem.status != StatusCode::SERVICE_UNAVAILABLE {
+    if problem.status.is_server_error()
+        && problem.status != StatusCode::SERVICE_UNAVAILABLE
+        && let Some(left_out) = state.failure_lines.admit(Instant::now())
+    {
         let instance = format_args!("{instance:016x}");
-        error!(%instance, route = row.template(), code = problem.code.as_str(), error = %problem.text, "a request failed");
+        error!(%instance, left_out, route = row.template(), code = problem.code.as_str(), error = %problem.text, "a request failed");
     }
     problem.into_answer(instance)
 }

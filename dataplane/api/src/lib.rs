@@ -27,6 +27,7 @@ mod problem;
 mod produce;
 mod produce_batch;
 mod query;
+mod quiet;
 mod route;
 mod schema;
 mod serve;

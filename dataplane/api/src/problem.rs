@@ -130,7 +130,7 @@ impl From<ProduceError> for Problem {
             ProduceError::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded),
             ProduceError::OwnerDown => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::OwnerDown),
             ProduceError::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::DiskFull),
-            ProduceError::LogPoisoned => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::LogPoisoned),
+            ProduceError::LogPoisoned | ProduceError::LogLatched => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::LogPoisoned),
             ProduceError::OutcomeUnknown => (StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown),
             ProduceError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady),
         };
@@ -239,6 +239,8 @@ mod tests {
     #[test]
     fn an_error_keeps_its_effect_on_the_way_out() {
         assert_eq!(head(ProduceError::LogPoisoned), (500, "log_poisoned", "possible"));
+        assert_eq!(head(ProduceError::LogLatched), (500, "log_poisoned", "none"), "only what was in flight is in doubt");
+        assert_eq!(ProduceError::LogLatched.to_string(), ProduceError::LogPoisoned.to_string());
         assert_eq!(head(ProduceError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
         assert_eq!(head(ProduceError::DiskFull), (503, "disk_full", "none"));
         assert_eq!(head(ConsumeError::ReadFailed), (500, "internal", "none"));

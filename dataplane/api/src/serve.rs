@@ -18,6 +18,7 @@ use crate::body::RequestBody;
 use crate::conn::{Conn, PhaseLimits, Watch};
 use crate::edge;
 use crate::io::ClientIo;
+use crate::quiet::Quiet;
 use crate::state::ApiState;
 
 /// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
@@ -39,7 +40,8 @@ const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// None at present: trouble with accepting is waited out, trouble with a connection ends that connection.
 pub async fn serve(listener: TcpListener, state: ApiState, shutdown: CancellationToken) -> io::Result<()> {
     let max = if state.config.max_connections == 0 { Semaphore::MAX_PERMITS } else { state.config.max_connections };
-    let mut accepting = Accepting { listener, permits: Arc::new(Semaphore::new(max)), failures: 0, not_before: Instant::now() };
+    let mut accepting =
+        Accepting { listener, permits: Arc::new(Semaphore::new(max)), failures: 0, not_before: Instant::now(), lines: Quiet::default() };
     let mut connections = JoinSet::new();
     let mut grace_ends: Option<Instant> = None;
     loop {
@@ -88,6 +90,7 @@ struct Accepting {
     permits: Arc<Semaphore>,
     failures: u32,
     not_before: Instant,
+    lines: Quiet,
 }
 
 impl Accepting {
@@ -107,8 +110,10 @@ impl Accepting {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused) {
             return;
         }
-        if self.failures == 0 {
-            warn!(error = error as &dyn std::error::Error, "cannot accept connections; trying again");
+        if self.failures == 0
+            && let Some(left_out) = self.lines.admit(Instant::now())
+        {
+            warn!(error = error as &dyn std::error::Error, left_out, "cannot accept connections; trying again");
         }
         let pause = ACCEPT_BACKOFF_MIN.saturating_mul(1 << self.failures.min(10)).min(ACCEPT_BACKOFF_MAX);
         self.failures = self.failures.saturating_add(1);

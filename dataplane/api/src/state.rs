@@ -10,6 +10,7 @@ use crate::budget::Budget;
 use crate::config::ApiConfig;
 use crate::conn::Identities;
 use crate::metrics::Metrics;
+use crate::quiet::Quiet;
 use crate::schema::Schemas;
 
 /// The things the plane is put together from.
@@ -44,6 +45,8 @@ pub struct Inner {
     pub(crate) identities: Identities,
     pub(crate) batch_budget: Budget,
     pub(crate) schemas: Schemas,
+    /// Bounds what is logged of requests that failed.
+    pub(crate) failure_lines: Quiet,
     pub(crate) tenant: TenantId,
     /// Cancelled once the node has been told to stop: probes turn red and parked consumers are answered.
     pub(crate) stopping: CancellationToken,
@@ -61,6 +64,7 @@ impl ApiState {
             identities: Identities::default(),
             batch_budget,
             schemas: Schemas::default(),
+            failure_lines: Quiet::default(),
             tenant: TenantId::default_tenant(),
             stopping: CancellationToken::new(),
         }))

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use veena_contract::{PartitionIndex, StreamId, TopicId, TopicRecord, WalSeq};
+use veena_contract::{PartitionIndex, StreamId, TopicId, TopicRecord, WalSeq, limits};
 use veena_storage::partition::FrameCache;
 use veena_storage::wal::{Destination, Wal, WalOpened, WalStream};
 
@@ -55,6 +55,8 @@ pub struct Core {
     pub disk_available_bytes: AtomicU64,
     /// Bytes set aside, as of the last sweep.
     pub quarantined_bytes: AtomicU64,
+    /// Is the WAL moving?
+    pub wal_pulse: WalPulse,
     wal_identity: WalIdentity,
     direct_next: AtomicU64,
     open_logs: Mutex<BTreeSet<PartitionId>>,
@@ -70,6 +72,28 @@ struct WalIdentity {
     begin: WalSeq,
     older: Vec<WalStream>,
     floor: Mutex<u32>,
+}
+
+/// Since when the WAL has synced nothing.
+#[derive(Default)]
+pub struct WalPulse {
+    quiet_since: AtomicU64,
+}
+
+impl WalPulse {
+    /// A group was synced, or nothing waits for a sync.
+    pub fn beat(&self, now: MonoMs) {
+        self.quiet_since.store(now, Ordering::Release);
+    }
+
+    /// Have records waited for long without any sync? `has_staged` says whether any wait now.
+    pub fn is_stalled(&self, has_staged: bool, now: MonoMs) -> bool {
+        if !has_staged {
+            self.beat(now);
+            return false;
+        }
+        now.saturating_sub(self.quiet_since.load(Ordering::Acquire)) > limits::WAL_STALL_MS
+    }
 }
 
 /// What the dispatcher has in hand, over all destinations.
@@ -167,7 +191,14 @@ impl DispatchState {
 impl Core {
     /// The middle of an engine whose WAL and settle store are open.
     #[must_use]
-    pub fn new(config: BrokerConfig, ports: BrokerPorts, wal: Wal, opened: &WalOpened, settle: SettleStore, frames: Arc<FrameCache>) -> Self {
+    pub fn new(
+        config: BrokerConfig,
+        ports: BrokerPorts,
+        wal: Wal,
+        opened: &WalOpened,
+        settle: SettleStore,
+        frames: Arc<FrameCache>,
+    ) -> Self {
         let dispatch = DispatchState::default();
         dispatch.set_enqueued_end(opened.end);
         dispatch.set_checkpoint(opened.checkpoint);
@@ -189,6 +220,7 @@ impl Core {
             is_disk_low: AtomicBool::new(false),
             disk_available_bytes: AtomicU64::new(0),
             quarantined_bytes: AtomicU64::new(0),
+            wal_pulse: WalPulse::default(),
             wal_identity: WalIdentity {
                 id: opened.wal_id,
                 ordinal: opened.ordinal,

@@ -19,8 +19,8 @@ use crate::metrics::BrokerMetrics;
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::{accept, backlog, dispatch};
-use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::settle::SettleStore;
+use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::tasks::OnExit;
 use crate::{layout, scrub, settle, sweep};
 
@@ -62,6 +62,7 @@ impl Broker {
             &core.ports.write_io,
             Arc::new(move |records| {
                 if let Some(core) = sink.upgrade() {
+                    core.wal_pulse.beat(core.now_ms());
                     dispatch::enqueue(&core, records);
                 }
             }),
@@ -69,6 +70,7 @@ impl Broker {
         let tasks = &core.ports.tasks;
         tasks.spawn("settle", OnExit::Shutdown, settle::run(Arc::clone(&core)));
         tasks.spawn("sweep", OnExit::Shutdown, sweep::run(Arc::clone(&core)));
+        tasks.spawn("retention", OnExit::Shutdown, sweep::run_retention(Arc::clone(&core)));
         tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));
         tasks.spawn("scrub", OnExit::Shutdown, scrub::run(Arc::clone(&core)));
         tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
@@ -83,15 +85,17 @@ impl Broker {
         reserve::stop_waiting(&self.core);
     }
 
-    /// Stops the engine: tasks end, the WAL is drained, settle state is flushed and synced. Idempotent.
-    pub async fn stop(&self) {
+    /// Stops the engine: tasks end, the WAL is drained, settle state is flushed and synced. Says whether all of it is durable; when not, acks
+    /// of the last moments come again. Idempotent.
+    pub async fn stop(&self) -> bool {
         self.begin_stop();
         let core = &self.core;
         let wal = core.wal.clone();
         core.ports.write_io.run(move || wal.close()).await;
         core.ports.tasks.stop().await;
         let worker = Arc::clone(core);
-        core.ports
+        let is_durable = core
+            .ports
             .write_io
             .run(move || {
                 for (_, topic) in worker.topics.all() {
@@ -99,14 +103,20 @@ impl Broker {
                         partition.queue_settle(&worker);
                     }
                 }
-                settle::flush(&worker.settle);
+                let is_durable = settle::flush(&worker.settle);
                 let below = worker.dispatch.done_below(&worker.orphans);
                 if let Err(failed) = worker.wal.checkpoint(below) {
                     error!(error = %failed, "the last checkpoint could not be written; records are dispatched again and recognised");
                 }
+                is_durable
             })
             .await;
-        info!("the engine has stopped");
+        if is_durable {
+            info!("the engine has stopped");
+        } else {
+            error!("the engine has stopped, and its last settle state is not durable: messages that were acked may come again");
+        }
+        is_durable
     }
 
     /// The catalog as this node sees it.
@@ -335,7 +345,7 @@ fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<(Core, veen
         disk.create_dir_all(&dir)?;
     }
     disk.sync_dir(&config.data_dir)?;
-    let (wal, opened) = Wal::open(Arc::clone(disk), &layout::ingress_dir(&config.data_dir), config.wal.clone(), ports.entropy.as_ref())?;
+    let (wal, opened) = Wal::open(Arc::clone(disk), &layout::ingress_dir(&config.data_dir), config.wal, ports.entropy.as_ref())?;
     for damage in &opened.damage {
         error!(damage = ?damage, "damage found in the ingress WAL");
     }

@@ -31,11 +31,14 @@ pub enum ProduceError {
     /// No room on the disk; nothing was written.
     #[error("the data disk is full; retry later")]
     DiskFull,
-    /// The log refuses writes after a failed sync, or the outcome of this one is unknown.
+    /// The write or sync of this very record failed; it may be found after a restart.
     #[error("produce failed")]
     LogPoisoned,
+    /// The log refuses writes since an earlier write or sync failed; nothing was written.
+    #[error("produce failed")]
+    LogLatched,
     /// The owner did not answer in time; the record may have been committed.
-    #[error("the partition owner did not answer; the message may have been stored")]
+    #[error("no outcome in time; the message may have been stored, read back before sending it again")]
     OutcomeUnknown,
     /// The node is stopping.
     #[error("this node is stopping and takes no new produce; send it to another node")]
@@ -54,6 +57,7 @@ impl ProduceError {
             | Self::Overloaded { .. }
             | Self::OwnerDown
             | Self::DiskFull
+            | Self::LogLatched
             | Self::Stopping => Effect::None,
         }
     }

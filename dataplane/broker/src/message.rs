@@ -206,7 +206,9 @@ mod tests {
 
     #[test]
     fn anything_but_three_decimals_is_malformed() {
-        for text in ["", "1", "1:2", "1:2:3:4", "1:2:0", "-1:2:3", "1:+2:3", "a:b:c", "1::3", " 1:2:3", "1:2:9223372036854775808", "2147483648:1:1"] {
+        for text in
+            ["", "1", "1:2", "1:2:3:4", "1:2:0", "-1:2:3", "1:+2:3", "a:b:c", "1::3", " 1:2:3", "1:2:9223372036854775808", "2147483648:1:1"]
+        {
             assert_eq!(text.parse::<ReceiptHandle>(), Err(MalformedHandle), "{text:?}");
         }
     }

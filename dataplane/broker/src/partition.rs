@@ -40,6 +40,17 @@ pub struct Owner {
     pub table: StreamTable,
 }
 
+/// Why a log cannot be opened now.
+#[derive(Debug, thiserror::Error)]
+enum OpenLogError {
+    /// Its directory.
+    #[error("its directory cannot be made")]
+    Directory(#[source] std::io::Error),
+    /// What is in it.
+    #[error(transparent)]
+    Log(veena_storage::partition::OpenError),
+}
+
 /// Where a partition's writer is.
 pub enum OwnerSlot {
     /// Not open; opened when needed.
@@ -99,6 +110,8 @@ pub struct Partition {
     /// What a closed log would say.
     asleep: Mutex<Option<LogNumbers>>,
     is_settle_queued: AtomicBool,
+    /// Opening the log anew has shown records that no publish told of.
+    has_grown: AtomicBool,
     last_used: AtomicU64,
     scrubbed: Mutex<Option<Scrubbed>>,
 }
@@ -125,6 +138,7 @@ impl Partition {
             serving: ArcSwapOption::empty(),
             asleep: Mutex::new(None),
             is_settle_queued: AtomicBool::new(false),
+            has_grown: AtomicBool::new(false),
             last_used: AtomicU64::new(0),
             scrubbed: Mutex::new(None),
         }
@@ -199,17 +213,17 @@ impl Partition {
         };
         let former = core.settle.promise(self.id);
         let promised = self.promised_end(former);
-        let opened = core.prepare_partition_dir(&self.dir).map_err(|error| error.to_string()).and_then(|()| {
+        let opened = core.prepare_partition_dir(&self.dir).map_err(OpenLogError::Directory).and_then(|()| {
             let ports = &core.ports;
             PartitionLog::open(
                 Arc::clone(&ports.disk),
                 &self.dir,
-                core.config.partition.clone(),
+                core.config.partition,
                 Arc::clone(&core.frames),
                 ports.entropy.as_ref(),
                 promised,
             )
-            .map_err(|error| error.to_string())
+            .map_err(OpenLogError::Log)
         });
         match opened {
             Ok((log, opened)) => {
@@ -220,6 +234,11 @@ impl Partition {
                 self.compare_log(core, former, log.log_id(), opened.is_new);
                 let serving = Arc::new(Serving { reader: log.reader(), leases: self.leases_for(core, &log, opened.is_new) });
                 serving.leases.lock().jump_to(serving.reader.oldest());
+                // A tail that survived a failed sync is visible now, and nobody was told.
+                let shown = self.serving().map(|former| former.reader.high_watermark());
+                if shown.is_some_and(|shown| serving.reader.high_watermark() > shown) {
+                    self.has_grown.store(true, Ordering::Release);
+                }
                 let table = StreamTable::from_marks(log.log_id(), opened.marks);
                 *slot = OwnerSlot::Open(Box::new(Owner { log, table }));
                 self.serving.store(Some(Arc::clone(&serving)));
@@ -229,8 +248,8 @@ impl Partition {
                 self.queue_settle(core);
                 Ok(serving)
             }
-            Err(reason) => {
-                warn!(partition = %self.dir.display(), reason, "a partition log cannot be opened; tried again later");
+            Err(failed) => {
+                warn!(partition = %self.dir.display(), err = &failed as &dyn std::error::Error, "a partition log cannot be opened; tried again later");
                 *slot = OwnerSlot::Failed { latched: None, retry_at: now + backoff_ms, backoff_ms };
                 Err(NotOpen)
             }
@@ -314,10 +333,11 @@ impl Partition {
             return false;
         }
         let numbers = serving.numbers(&leases);
+        // From here the reader says that it is closed: who reserves next finds out before it hands anything over.
+        *slot = OwnerSlot::Closed;
         drop(leases);
         *self.asleep.lock() = Some(numbers);
         self.stop_serving(core);
-        *slot = OwnerSlot::Closed;
         true
     }
 
@@ -327,8 +347,16 @@ impl Partition {
             core.settle.forget(serving.reader.log_id());
             core.note_closed(self.id);
         }
+        if let Some(kept) = core.settle.promise(self.id) {
+            core.settle.forget(kept.log);
+        }
         core.settle.forget_promise(self.id);
         *slot = OwnerSlot::Gone;
+    }
+
+    /// Has opening the log anew shown records that no publish told of? Asked once.
+    pub fn take_grown(&self) -> bool {
+        self.has_grown.swap(false, Ordering::AcqRel)
     }
 
     /// When the log was last used.

@@ -68,17 +68,24 @@ async fn walk(core: &Arc<Core>, passes: &mut Passes) {
         let now = Instant::now();
         let is_due = passes.begun.get(&partition.id).is_none_or(|begun| now - *begun >= Duration::from_millis(limits::SCRUB_PASS_MS));
         if is_due {
-            passes.begun.insert(partition.id, now);
-            scrub(core, &partition, passes.told.entry(partition.id).or_default()).await;
+            if scrub(core, &partition, passes.told.entry(partition.id).or_default()).await {
+                passes.begun.insert(partition.id, now);
+            }
             tokio::time::sleep(PARTITION_PAUSE).await;
         }
     }
 }
 
-/// One pass over a partition's sealed segments.
-async fn scrub(core: &Arc<Core>, partition: &Arc<Partition>, told: &mut BTreeSet<(PathBuf, u64)>) {
+/// One pass over a partition's sealed segments. Says whether it was made: the next walk tries again what could not be listed.
+async fn scrub(core: &Arc<Core>, partition: &Arc<Partition>, told: &mut BTreeSet<(PathBuf, u64)>) -> bool {
     let (worker, dir) = (Arc::clone(core), partition.dir.clone());
-    let sealed = core.ports.read_io.run(move || sealed_segments(worker.ports.disk.as_ref(), &dir)).await;
+    let sealed = match core.ports.read_io.run(move || sealed_segments(worker.ports.disk.as_ref(), &dir)).await {
+        Ok(sealed) => sealed,
+        Err(failed) => {
+            warn!(partition = %partition.dir.display(), error = %failed, "a partition's directory cannot be listed for a check; tried again later");
+            return false;
+        }
+    };
     let mut up_to = None;
     let mut is_intact = true;
     for path in sealed {
@@ -104,6 +111,7 @@ async fn scrub(core: &Arc<Core>, partition: &Arc<Partition>, told: &mut BTreeSet
     if let Some(up_to) = up_to {
         partition.set_scrubbed(Scrubbed { up_to, at_ms: core.ports.clock.now_ms() });
     }
+    true
 }
 
 fn tell(core: &Core, partition: &Partition, report: &SegmentReport, told: &mut BTreeSet<(PathBuf, u64)>) {
@@ -118,12 +126,15 @@ fn tell(core: &Core, partition: &Partition, report: &SegmentReport, told: &mut B
     }
 }
 
-/// All segments but the last, which is written to, in order.
-fn sealed_segments(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
-    let entries = disk.list(dir).unwrap_or_default();
+/// All segments but the last, which is written to, in order; none of a log that was never begun.
+fn sealed_segments(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match disk.list(dir) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => Vec::new(),
+        listed => listed?,
+    };
     let mut names: Vec<String> =
         entries.into_iter().filter(|entry| !entry.is_dir && is_segment_name(&entry.name)).map(|entry| entry.name).collect();
     names.sort_unstable();
     names.pop();
-    names.into_iter().map(|name| dir.join(name)).collect()
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }

@@ -2,26 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{error, warn};
-use veena_contract::{LogId, limits};
-use veena_storage::journal::Journal;
+use tracing::{error, info, warn};
+use veena_contract::{Confirmed, LinkGone, LogId, PartitionIndex, limits};
+use veena_storage::journal::{Change, Journal};
 
 use crate::consume::frontier;
 use crate::consume::lease::SettleState;
 use crate::consume::promised::{self, Promise};
 use crate::core::Core;
+use crate::fanout::position;
 use crate::partition::{Partition, PartitionId};
 
 /// Kinds of entries in the settle journal. Only grows.
 const KIND_SETTLE: u8 = 1;
 const KIND_CURSOR: u8 = 2;
 const KIND_PROMISE: u8 = 3;
+
+/// How soon a journal that has failed is tried again.
+const RETRY: Duration = Duration::from_millis(limits::SETTLE_APPEND_MS);
 
 type Key = (u8, Vec<u8>);
 
@@ -32,6 +37,7 @@ pub struct SettleStore {
     pending: Mutex<BTreeMap<Key, Option<Bytes>>>,
     queued: Mutex<Vec<Arc<Partition>>>,
     work: Notify,
+    is_failing: AtomicBool,
 }
 
 impl SettleStore {
@@ -44,6 +50,7 @@ impl SettleStore {
             pending: Mutex::default(),
             queued: Mutex::default(),
             work: Notify::new(),
+            is_failing: AtomicBool::new(false),
         }
     }
 
@@ -87,9 +94,14 @@ impl SettleStore {
         self.newest.lock().get(&(KIND_CURSOR, key.to_vec())).cloned()
     }
 
-    /// Keeps, or with `None` forgets, a cursor's position; written with the next round.
-    pub fn keep_cursor(&self, key: &[u8], position: Option<Bytes>) {
-        self.put((KIND_CURSOR, key.to_vec()), position);
+    /// Keeps a cursor's position; written with the next round.
+    pub fn keep_cursor(&self, key: &[u8], position: Bytes) {
+        self.put((KIND_CURSOR, key.to_vec()), Some(position));
+    }
+
+    /// Forgets the position of an attachment's cursor in one parent partition; written with the next round.
+    pub fn forget_cursor(&self, why: &Confirmed<LinkGone>, index: PartitionIndex) {
+        self.put((KIND_CURSOR, position::key(why.fact().epoch, index).to_vec()), None);
     }
 
     fn put(&self, key: Key, value: Option<Bytes>) {
@@ -107,35 +119,75 @@ impl SettleStore {
         self.work.notify_one();
     }
 
-    /// Moves what changed into the journal. Blocking. Says whether anything was written.
-    fn append_changed(&self) -> bool {
+    /// Moves what changed into the journal. Blocking.
+    fn append_changed(&self) -> Appended {
+        // Held from before the changes are taken: of two rounds at once, the later one appends the newer state.
+        let mut journal = self.journal.lock();
         let queued = std::mem::take(&mut *self.queued.lock());
         queued.iter().for_each(|partition| partition.take_settle(self));
         let pending = std::mem::take(&mut *self.pending.lock());
         if pending.is_empty() {
-            return false;
+            return Appended::Nothing;
         }
-        let entries: Vec<(u8, &[u8], Option<&[u8]>)> =
-            pending.iter().map(|((kind, key), value)| (*kind, key.as_slice(), value.as_deref())).collect();
-        if let Err(error) = self.journal.lock().append(&entries) {
-            warn!(%error, "settle state could not be written; tried again with the next round");
-            let mut newer = self.pending.lock();
-            for (key, value) in pending {
-                newer.entry(key).or_insert(value);
-            }
-            return false;
+        let entries: Vec<Change<'_>> = pending.iter().map(|((kind, key), value)| (*kind, key.as_slice(), value.as_deref())).collect();
+        let appended = journal.append(&entries);
+        let Err(error) = appended else {
+            return Appended::All;
+        };
+        if !self.is_failing.swap(true, Ordering::Relaxed) {
+            warn!(%error, "settle state cannot be written; tried again until it can");
         }
-        true
+        let mut newer = self.pending.lock();
+        for (key, value) in pending {
+            newer.entry(key).or_insert(value);
+        }
+        Appended::Failed
     }
 
+    /// Makes the journal durable; one that has failed begins a new file here. Blocking.
     fn sync(&self) -> bool {
         let synced = self.journal.lock().sync();
-        synced
-            .inspect_err(
-                |error| error!(%error, "the settle journal could not be synced; after a power cut more acks come again than promised"),
-            )
-            .is_ok()
+        match synced {
+            Ok(()) => {
+                if self.is_failing.swap(false, Ordering::Relaxed) {
+                    info!("settle state is written again");
+                }
+                true
+            }
+            Err(error) => {
+                if !self.is_failing.swap(true, Ordering::Relaxed) {
+                    error!(%error, "the settle journal cannot be synced; until it can, a crash brings more acks again than promised");
+                }
+                false
+            }
+        }
     }
+
+    /// One round: what changed is appended, and synced when that is due or the journal has failed. Blocking.
+    fn round(&self, is_sync_due: bool) -> Round {
+        let appended = self.append_changed();
+        let has_failed = appended == Appended::Failed;
+        let is_synced = (is_sync_due || has_failed).then(|| self.sync());
+        if !has_failed || is_synced != Some(true) {
+            return Round { appended, is_synced };
+        }
+        // A new file was begun: what could not be appended goes there at once, and is durable with a sync of its own.
+        let appended = self.append_changed();
+        Round { appended, is_synced: Some(self.sync()) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Appended {
+    Nothing,
+    All,
+    Failed,
+}
+
+struct Round {
+    appended: Appended,
+    /// `None` when no sync was tried.
+    is_synced: Option<bool>,
 }
 
 fn settle_key(log: LogId) -> Key {
@@ -149,7 +201,8 @@ fn promise_key(partition: PartitionId) -> Key {
 /// Writes changed settle state every 100 ms and syncs it every `settle_sync_ms`, while there is any; once more at the end.
 pub async fn run(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
-    let sync_every = Duration::from_millis(core.config.settle_sync_ms);
+    // A sync that falls due while a round gathers waits for that round's write: it must be due that much earlier.
+    let sync_every = Duration::from_millis(core.config.settle_sync_ms.saturating_sub(limits::SETTLE_APPEND_MS));
     let mut sync_due: Option<Instant> = None;
     while !token.is_cancelled() {
         tokio::select! {
@@ -164,27 +217,21 @@ pub async fn run(core: Arc<Core>) {
         }
         let is_sync_due = sync_due.is_some_and(|due| due <= Instant::now());
         let worker = Arc::clone(&core);
-        let has_written = core
-            .ports
-            .write_io
-            .run(move || {
-                let has_written = worker.settle.append_changed();
-                if is_sync_due {
-                    worker.settle.sync();
-                }
-                has_written
-            })
-            .await;
-        if is_sync_due {
+        let Round { appended, is_synced } = core.ports.write_io.run(move || worker.settle.round(is_sync_due)).await;
+        if is_synced == Some(true) {
             sync_due = None;
-        } else if has_written && sync_due.is_none() {
+        }
+        if appended == Appended::Failed || is_synced == Some(false) {
+            sync_due = Some(Instant::now() + RETRY);
+        } else if appended == Appended::All && sync_due.is_none() {
             sync_due = Some(Instant::now() + sync_every);
         }
     }
 }
 
 /// Writes and syncs everything now. Blocking. Says whether it is durable.
+#[must_use = "what is not durable is lost with the process"]
 pub fn flush(store: &SettleStore) -> bool {
-    store.append_changed();
-    store.pending.lock().is_empty() && store.sync()
+    let Round { appended, is_synced } = store.round(true);
+    appended != Appended::Failed && is_synced == Some(true)
 }

@@ -1,6 +1,7 @@
 //! Housekeeping: expired leases, idle logs, retention, free room, topics that are gone. Each sweep takes no input, is idempotent, and does
 //! nothing when there is nothing to do.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{error, info, warn};
-use veena_contract::{Confirmed, LogIndex, Offset, TenantId, TopicGone, TopicId, limits};
-use veena_storage::disk::Disk;
+use veena_contract::{Confirmed, LogIndex, TenantId, TopicGone, TopicId, limits};
+use veena_storage::disk::{DirEntry, Disk};
 
 use crate::consume::reserve;
 use crate::core::Core;
@@ -17,19 +18,16 @@ use crate::layout;
 use crate::partition::{OwnerSlot, Partition};
 use crate::topics::Topic;
 
+/// Closed logs are looked at in every so many rounds of retention.
+const COLD_WALK_ROUNDS: u32 = 5;
 const SPACE_CHECK: Duration = Duration::from_secs(2);
 const GONE_RETRY: Duration = Duration::from_secs(2);
-/// Nothing holds retention back: a cursor that falls behind it counts what it lost.
-const NO_FLOOR: Offset = Offset(u64::MAX);
 const QUARANTINE_GRACE_MS: u64 = 3_600_000;
 
 /// Leases, idle logs, room and retention, each at its own pace.
 pub async fn run(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
     let mut space_due = Instant::now();
-    let mut retention_due = Instant::now() + Duration::from_millis(core.config.retention_check_ms);
-    let mut cold_due = retention_due;
-    measure_quarantine(&core).await;
     while !token.is_cancelled() {
         reopen_failed(&core).await;
         expire_leases(&core);
@@ -38,19 +36,28 @@ pub async fn run(core: Arc<Core>) {
             check_space(&core).await;
             space_due = Instant::now() + SPACE_CHECK;
         }
-        if Instant::now() >= retention_due {
-            let is_cold_walk = Instant::now() >= cold_due;
-            retain(&core, is_cold_walk).await;
-            clean_quarantine(&core).await;
-            retention_due = Instant::now() + Duration::from_millis(core.config.retention_check_ms);
-            if is_cold_walk {
-                cold_due = Instant::now() + 5 * Duration::from_millis(core.config.retention_check_ms);
-            }
-        }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(limits::LEASE_SWEEP_MS)) => {}
             () = token.cancelled() => {}
         }
+    }
+}
+
+/// Retention and quarantine: apart from the rest, since a walk over many logs takes its time.
+pub async fn run_retention(core: Arc<Core>) {
+    let token = core.ports.tasks.token().clone();
+    let every = Duration::from_millis(core.config.retention_check_ms);
+    let mut rounds: u32 = 0;
+    let mut is_quarantine_failing = false;
+    measure_quarantine(&core).await;
+    while !token.is_cancelled() {
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = token.cancelled() => return,
+        }
+        retain(&core, rounds.is_multiple_of(COLD_WALK_ROUNDS)).await;
+        clean_quarantine(&core, &mut is_quarantine_failing).await;
+        rounds = rounds.wrapping_add(1);
     }
 }
 
@@ -66,7 +73,9 @@ fn open_partitions(core: &Core) -> Vec<(Arc<Topic>, Arc<Partition>)> {
 /// Logs that could not be opened anew after a failure are tried again, each after its back-off: nobody is woken for what they hold.
 async fn reopen_failed(core: &Arc<Core>) {
     for (_, partition) in open_partitions(core) {
-        if partition.serving().is_some_and(|serving| serving.reader.is_closed()) && partition.reopen(core).await.is_ok() {
+        let is_closed = partition.serving().is_some_and(|serving| serving.reader.is_closed());
+        let has_reopened = is_closed && partition.reopen(core).await.is_ok();
+        if partition.take_grown() || has_reopened {
             core.fanout.on_published(core, partition.id);
         }
     }
@@ -150,13 +159,19 @@ async fn retain_one(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partit
         return;
     }
     let was_closed = partition.serving().is_none();
-    let mut slot = Arc::clone(&partition.owner).lock_owned().await;
+    // A log whose writer is busy has its turn in the next round: one that hangs holds up nobody.
+    let Ok(mut slot) = Arc::clone(&partition.owner).try_lock_owned() else { return };
     let (worker, target) = (Arc::clone(core), Arc::clone(partition));
     core.ports
         .write_io
         .run(move || {
-            if was_closed && !worker.ports.disk.exists(&target.dir).unwrap_or(false) {
-                return;
+            match worker.ports.disk.exists(&target.dir) {
+                Ok(false) if was_closed => return,
+                Ok(_) => {}
+                Err(failed) => {
+                    warn!(partition = %target.dir.display(), error = %failed, "retention cannot look at a closed log; tried again later");
+                    return;
+                }
             }
             if target.open_slot(&worker, &mut slot).is_err() {
                 return;
@@ -171,7 +186,7 @@ async fn retain_one(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partit
 
 fn retain_slot(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, retention_ms: u64, retention_bytes: u64) {
     let OwnerSlot::Open(owner) = slot else { return };
-    match owner.log.retain(core.ports.clock.now_ms(), retention_ms, retention_bytes, NO_FLOOR) {
+    match owner.log.retain(core.ports.clock.now_ms(), retention_ms, retention_bytes) {
         Ok(retained) if retained.segments > 0 => {
             core.metrics.segments_retired.add(retained.segments);
             if let Some(serving) = partition.serving() {
@@ -192,6 +207,7 @@ pub async fn follow_catalog(core: Arc<Core>) {
     let mut seen = LogIndex(0);
     let mut has_leftovers = true;
     let mut ended = Vec::new();
+    let mut is_listing_failing = false;
     while !token.is_cancelled() {
         let view = core.ports.catalog.view();
         seen = view.applied.max(seen);
@@ -210,7 +226,7 @@ pub async fn follow_catalog(core: Arc<Core>) {
         }
         ended = kept;
         if has_leftovers {
-            has_leftovers = !remove_leftovers(&core).await;
+            has_leftovers = !remove_leftovers(&core, &mut is_listing_failing).await;
         }
         tokio::select! {
             () = core.ports.catalog.changed(seen) => has_leftovers = true,
@@ -233,9 +249,18 @@ async fn end_topic(core: &Arc<Core>, id: TopicId, topic: &Arc<Topic>) {
 }
 
 /// Topic directories whose incarnation is not in the catalog. Says whether none is left.
-async fn remove_leftovers(core: &Arc<Core>) -> bool {
+async fn remove_leftovers(core: &Arc<Core>, is_listing_failing: &mut bool) -> bool {
     let worker = Arc::clone(core);
-    let found = core.ports.read_io.run(move || list_topic_dirs(&worker)).await;
+    let found = match core.ports.read_io.run(move || list_topic_dirs(&worker)).await {
+        Ok(found) => found,
+        Err(failed) => {
+            if !std::mem::replace(is_listing_failing, true) {
+                warn!(error = %failed, "the topic directories cannot be listed: what deleted topics left stays until they can");
+            }
+            return false;
+        }
+    };
+    *is_listing_failing = false;
     let mut is_clean = true;
     for (tenant, id) in found {
         if core.ports.catalog.view().topic_by_id(id).is_some() {
@@ -256,16 +281,23 @@ async fn remove_leftovers(core: &Arc<Core>) -> bool {
     is_clean
 }
 
-fn list_topic_dirs(core: &Core) -> Vec<(TenantId, TopicId)> {
-    let disk = &core.ports.disk;
+/// The entries of a directory; of one that is not there, none.
+fn list_existing(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<DirEntry>> {
+    match disk.list(dir) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+fn list_topic_dirs(core: &Core) -> io::Result<Vec<(TenantId, TopicId)>> {
     let root = layout::topics_dir(&core.config.data_dir);
     let tenant = TenantId::default_tenant();
-    let entries = disk.list(&root.join(tenant.as_str())).unwrap_or_default();
-    entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| Some((tenant.clone(), entry.name.parse().ok()?))).collect()
+    let entries = list_existing(core.ports.disk.as_ref(), &root.join(tenant.as_str()))?.into_iter();
+    Ok(entries.filter(|entry| entry.is_dir).filter_map(|entry| Some((tenant.clone(), entry.name.parse().ok()?))).collect())
 }
 
 /// Destroying begins with a rename: what was set aside by mistake can be put back within the grace time.
-fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> std::io::Result<()> {
+fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> io::Result<()> {
     let disk = &core.ports.disk;
     let TopicGone { tenant, topic } = why.fact();
     let from = layout::topic_dir(&core.config.data_dir, tenant, *topic);
@@ -293,18 +325,25 @@ async fn measure_quarantine(core: &Arc<Core>) {
     core.quarantined_bytes.store(bytes, Ordering::Relaxed);
 }
 
-async fn clean_quarantine(core: &Arc<Core>) {
+async fn clean_quarantine(core: &Arc<Core>, is_failing: &mut bool) {
     let worker = Arc::clone(core);
-    core.ports.write_io.run(move || clean_quarantine_blocking(&worker)).await;
+    match core.ports.write_io.run(move || clean_quarantine_blocking(&worker)).await {
+        Ok(()) => *is_failing = false,
+        Err(failed) => {
+            if !std::mem::replace(is_failing, true) {
+                warn!(error = %failed, "the quarantine cannot be listed: nothing is removed from it until it can");
+            }
+        }
+    }
 }
 
 /// What has waited long enough goes, and the oldest when there is too much.
-fn clean_quarantine_blocking(core: &Core) {
+fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
     let disk = core.ports.disk.as_ref();
     let dir = layout::quarantine_dir(&core.config.data_dir);
     let now = core.ports.clock.now_ms();
     let since = |name: &str| name.split('-').next().and_then(|ms| ms.parse::<u64>().ok());
-    let entries = disk.list(&dir).unwrap_or_default().into_iter().filter(|entry| entry.is_dir);
+    let entries = list_existing(disk, &dir)?.into_iter().filter(|entry| entry.is_dir);
     let mut dated: Vec<(u64, PathBuf)> = entries.filter_map(|entry| Some((since(&entry.name)?, dir.join(&entry.name)))).collect();
     dated.sort();
     let sized: Vec<(u64, PathBuf, u64)> = dated
@@ -329,6 +368,7 @@ fn clean_quarantine_blocking(core: &Core) {
         }
     }
     core.quarantined_bytes.store(total, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The bytes of all files below a directory; what cannot be listed counts nothing.

@@ -108,8 +108,8 @@ impl Topics {
     pub fn of(&self, core: &Core, record: &Arc<TopicRecord>) -> Arc<Topic> {
         if let Some(topic) = self.by_id.read().get(&record.id) {
             if topic.record.load().revision < record.revision {
-                topic.record.store(Arc::clone(record));
                 topic.grow(core, record);
+                topic.record.store(Arc::clone(record));
             }
             return Arc::clone(topic);
         }

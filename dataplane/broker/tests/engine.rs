@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use veena_broker::message::{ConsumeRequest, Settle};
 use veena_contract::{Entropy, Offset};
-use veena_storage::disk::mem::MemDisk;
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 
 use crate::support::{FakeCatalog, Node, Seeded, link, name, replay_all, tenant, text, topic};
 
@@ -258,4 +258,28 @@ async fn a_delayed_child_gets_a_message_when_it_is_due_and_not_before() {
     let waited = sent.elapsed();
     assert!(waited >= Duration::from_secs(2), "never early: {waited:?}");
     assert!(waited < Duration::from_millis(2_500), "woken when due: {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acks_reach_the_disk_again_after_a_write_of_the_settle_journal_failed() {
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    catalog.put(topic("orders", 1, 1));
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    for n in 0..4 {
+        assert!(node.produce("orders", None, &format!("{n}")).await);
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let all = node.consume_many("orders", 4, 5_000).await;
+    assert_eq!(all.len(), 4);
+    disk.inject(Fault { op: Op::Write, path_contains: "settle".into(), after: 0, times: 1, kind: FaultKind::ErrorAfter(7) });
+    assert!(node.ack("orders", &all[0]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for delivery in &all[1..3] {
+        assert!(node.ack("orders", delivery));
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    let node = Node::start(Arc::new(disk.reopen()), &catalog, 2).await;
+    assert_eq!(node.drain("orders").await, BTreeMap::from([("3".to_owned(), 1)]), "only what was not acked comes again");
 }

@@ -260,7 +260,7 @@ async fn a_power_cut_never_leaves_a_log_that_ends_below_its_promise() {
                 tokio::time::sleep(Duration::from_millis(random.next_u64() % 30)).await;
             }
             assert_eq!(damage(&node), 0, "seed {seed}, life {life}");
-            if random.next_u64() % 2 == 0 {
+            if random.next_u64().is_multiple_of(2) {
                 disk.crash_power(&mut || random.next_u64());
             } else {
                 disk.crash_power_in_write(&mut || random.next_u64());

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use veena_broker::Broker;
@@ -24,11 +24,17 @@ use veena_storage::io::Io;
 pub struct FakeCatalog {
     view: RwLock<Arc<CatalogView>>,
     version: watch::Sender<u64>,
+    is_leaderless: AtomicBool,
 }
 
 impl FakeCatalog {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { view: RwLock::default(), version: watch::channel(0).0 })
+        Arc::new(Self { view: RwLock::default(), version: watch::channel(0).0, is_leaderless: AtomicBool::new(false) })
+    }
+
+    /// While there is no leader, nothing can be confirmed.
+    pub fn set_leaderless(&self, is_leaderless: bool) {
+        self.is_leaderless.store(is_leaderless, Ordering::Relaxed);
     }
 
     fn change(&self, change: impl FnOnce(&mut CatalogView)) {
@@ -76,7 +82,12 @@ impl CatalogWriter for FakeCatalog {
 
 impl LeaderPort for FakeCatalog {
     fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
-        Box::pin(async { Ok(self.view()) })
+        Box::pin(async {
+            if self.is_leaderless.load(Ordering::Relaxed) {
+                return Err(ProposeError::Unavailable { reason: "there is no leader".into() });
+            }
+            Ok(self.view())
+        })
     }
 
     fn not_ready_reason(&self) -> Option<String> {
@@ -153,7 +164,6 @@ pub fn link(parent: &mut TopicRecord, child: &mut TopicRecord, delay_ms: u64, at
 pub struct Node {
     pub broker: Broker,
     pub tasks: Tasks,
-    pub catalog: Arc<FakeCatalog>,
 }
 
 pub fn small_config() -> BrokerConfig {
@@ -196,7 +206,7 @@ impl Node {
             tasks: tasks.clone(),
         };
         let broker = Broker::open(config, ports).await?;
-        Ok(Self { broker, tasks, catalog: Arc::clone(catalog) })
+        Ok(Self { broker, tasks })
     }
 
     pub async fn produce(&self, topic: &str, key: Option<&str>, payload: &str) -> bool {
@@ -272,10 +282,4 @@ pub async fn replay_all(node: &Node, topic: &str, partition: u32) -> Vec<(u64, S
         }
     }
     all
-}
-
-/// Shared counters of a test's workload.
-#[derive(Default)]
-pub struct Ledger {
-    pub accepted: Mutex<Vec<String>>,
 }

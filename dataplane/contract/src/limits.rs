@@ -63,6 +63,10 @@ pub const TOPICS_MAX: usize = 100_000;
 
 /// How many bytes of records may wait in the WAL's staging area; over it, produce is refused.
 pub const WAL_STAGED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a staged record waits for its sync before its sender is told that the outcome is unknown.
+pub const WAL_OUTCOME_WAIT_MS: u64 = 10_000;
+/// A WAL that has synced nothing for this long while records wait takes no more of them.
+pub const WAL_STALL_MS: u64 = 5_000;
 /// The size of one WAL segment, pre-written and recycled.
 pub const WAL_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// How many clean WAL segments are kept for reuse.
@@ -90,6 +94,8 @@ pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const COMMIT_RECORDS_MAX: usize = 16_384;
 /// How many partition syncs run at once on one node.
 pub const PARTITION_SYNCS_MAX: usize = 16;
+/// How many bytes of owner-synchronous produces may wait for one partition's writer.
+pub const COMMIT_INBOX_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How many bytes of decoded frames a node keeps for readers.
 pub const READ_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many bytes wait in quarantine before the oldest go.
@@ -115,6 +121,8 @@ const _: () = assert!(WAL_RECORD_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(FRAME_BYTES_MAX <= COMMIT_BYTES_MAX);
 const _: () = assert!(FRAME_RECORDS_MAX <= COMMIT_RECORDS_MAX);
 const _: () = assert!(WAL_RECORD_BYTES_MAX as u64 * 4 < WAL_SEGMENT_BYTES);
+const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < COMMIT_INBOX_BYTES_MAX);
+const _: () = assert!(WAL_STALL_MS < WAL_OUTCOME_WAIT_MS);
 const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < WAL_STAGED_BYTES_MAX);
 const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES_MAX);
 const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);

@@ -121,10 +121,7 @@ impl HeaderName {
         let folded = text.to_ascii_lowercase();
         let fits = (1..=limits::HEADER_NAME_BYTES_MAX).contains(&folded.len());
         if !fits || !folded.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
-            return Err(InvalidName(format!(
-                "invalid header name {text:?}: want 1 to {} of a-z 0-9 -",
-                limits::HEADER_NAME_BYTES_MAX
-            )));
+            return Err(InvalidName(format!("invalid header name {text:?}: want 1 to {} of a-z 0-9 -", limits::HEADER_NAME_BYTES_MAX)));
         }
         Ok(Self(Arc::from(folded)))
     }

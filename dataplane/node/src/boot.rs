@@ -31,12 +31,13 @@ pub enum BootError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// The metadata log cannot be opened.
-    #[error("{reason}")]
+    #[error("the metadata log {} cannot be opened", path.display())]
     MetadataLog {
         /// Where it is.
         path: PathBuf,
         /// What its store says.
-        reason: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The metadata log was opened, and its name cannot be made durable.
     #[error("cannot sync {}", path.display())]
@@ -149,7 +150,7 @@ async fn open_metadata_log<L: LogStore, E: std::error::Error + Send + Sync + 'st
 ) -> Result<L, BootError> {
     let (disk, path, parent) = (Arc::clone(disk), data.metastore(), data.path.clone());
     io.run(move || {
-        let log = open_log(&path).map_err(|error| BootError::MetadataLog { path, reason: error.to_string() })?;
+        let log = open_log(&path).map_err(|error| BootError::MetadataLog { path, source: Box::new(error) })?;
         disk.sync_dir(&parent).map_err(|source| BootError::SyncDirectory { path: parent, source })?;
         Ok(log)
     })

@@ -41,6 +41,9 @@ pub enum NodeError {
     /// The parts did not stop in time. Nothing that was answered is lost: the next start replays it.
     #[error("the node did not stop within {} s; the next start recovers what was not flushed", STOP_TIMEOUT.as_secs())]
     StopTimedOut,
+    /// The parts stopped, and the last settle state could not be written or synced.
+    #[error("the last acks could not be made durable; those messages come again")]
+    NotDurable,
 }
 
 /// What is known once the node takes work.
@@ -119,21 +122,27 @@ async fn stop_parts(parts: NodeParts) -> Result<(), NodeError> {
     let NodeParts { data, metastore, tasks: _, broker, api } = parts;
     drop(api);
     let stopped = timeout(STOP_TIMEOUT, async {
-        broker.stop().await;
+        let is_durable = broker.stop().await;
         metastore.shutdown().await;
+        is_durable
     });
-    let outcome = stopped.await.map_err(|_| NodeError::StopTimedOut);
+    let outcome = match stopped.await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(NodeError::NotDurable),
+        Err(_) => Err(NodeError::StopTimedOut),
+    };
     drop((broker, metastore));
     drop(data);
     outcome
 }
 
 fn disk(config: &Config) -> Arc<dyn Disk> {
-    if config.slow_flush.is_zero() {
+    let (sync_delay, stall) = (config.slow_flush, config.stall_file.clone());
+    if sync_delay.is_zero() && stall.is_none() {
         return Arc::new(RealDisk);
     }
-    warn!(sync_delay_ms = config.slow_flush.as_millis(), "every sync is made slower on purpose");
-    Arc::new(SlowDisk { inner: Arc::new(RealDisk), sync_delay: config.slow_flush })
+    warn!(sync_delay_ms = sync_delay.as_millis(), stall_file = ?stall, "every sync is made slower on purpose");
+    Arc::new(SlowDisk { inner: Arc::new(RealDisk), sync_delay, stall })
 }
 
 /// Connections and logs each hold a file open: takes as many as the system lets us have.

@@ -65,7 +65,7 @@ fn the_memory_disk_behaves_like_a_disk() {
 fn the_real_disk_behaves_like_a_disk() {
     let dir = tempfile::tempdir().expect("temporary directory");
     conforms(&RealDisk, dir.path());
-    let slow = SlowDisk { inner: Arc::new(RealDisk), sync_delay: std::time::Duration::ZERO };
+    let slow = SlowDisk { inner: Arc::new(RealDisk), sync_delay: std::time::Duration::ZERO, stall: None };
     conforms(&slow, dir.path());
 }
 

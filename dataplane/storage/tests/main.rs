@@ -1,11 +1,11 @@
 //! The storage crate from outside.
 
+mod cell;
+mod disk;
 mod envelope;
 mod fuzz;
 mod journal;
 mod offline;
 mod partition;
-mod cell;
-mod disk;
 mod support;
 mod wal;

@@ -22,12 +22,13 @@ use crate::recorder::Recorder;
 use crate::workload::{Plan, Workload, drain, topic_key};
 
 pub use fault::Fault;
+pub use full_disk::run as fill_disk;
 
 use fault::Hurt;
 use probe::Probe;
 
 /// How late the node's timers may be on a machine shared with its clients and other work.
-pub const TIMER_SLACK: Duration = Duration::from_millis(150);
+pub const TIMER_SLACK: Duration = Duration::from_millis(50);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A run under faults.

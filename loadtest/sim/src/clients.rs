@@ -61,12 +61,18 @@ impl Client {
     fn any_root(&mut self) -> &'static str {
         let direct: Vec<&'static str> =
             self.world.plan.topics.iter().filter(|topic| topic.parent.is_none()).map(|topic| topic.name).collect();
-        let copies: Vec<&'static str> =
-            self.world.plan.topics.iter().filter(|topic| topic.parent.is_some_and(|(_, delay)| delay == 0)).map(|topic| topic.name).collect();
+        let copies: Vec<&'static str> = self
+            .world
+            .plan
+            .topics
+            .iter()
+            .filter(|topic| topic.parent.is_some_and(|(_, delay)| delay == 0))
+            .map(|topic| topic.name)
+            .collect();
         if !copies.is_empty() && self.chance.percent(10) {
-            return *self.chance.pick(&copies);
+            return copies[self.chance.index(copies.len())];
         }
-        *self.chance.pick(&direct)
+        direct[self.chance.index(direct.len())]
     }
 
     /// Sends one message to `topic` and says whether it was accepted.
@@ -100,7 +106,9 @@ impl Client {
                 vec![outcome; opened.len()]
             }
             Way::Committed => match broker.produce_committed(&tenant(), &topic, messages).await {
-                Ok(answers) => answers.iter().map(|answer| answer.as_ref().map_or_else(|e| outcome_of(e.effect()), |_| Outcome::Ok)).collect(),
+                Ok(answers) => {
+                    answers.iter().map(|answer| answer.as_ref().map_or_else(|e| outcome_of(e.effect()), |_| Outcome::Ok)).collect()
+                }
                 Err(refused) => vec![outcome_of(refused.error.effect()); opened.len()],
             },
         };
@@ -215,7 +223,12 @@ impl Client {
         (!messages.is_empty()).then_some((record, messages))
     }
 
-    async fn settle_somehow(&mut self, record: &Arc<TopicRecord>, delivery: &Delivery, stale: &mut Vec<(Arc<TopicRecord>, ReceiptHandle, u64)>) {
+    async fn settle_somehow(
+        &mut self,
+        record: &Arc<TopicRecord>,
+        delivery: &Delivery,
+        stale: &mut Vec<(Arc<TopicRecord>, ReceiptHandle, u64)>,
+    ) {
         let Some(lease) = delivery.lease else { return };
         let visibility = record.visibility_timeout_ms;
         match self.chance.below(100) {

@@ -75,7 +75,16 @@ impl Watch {
     #[must_use]
     pub fn new(time: Arc<SimTime>, trace: Arc<Trace>, tally: Arc<Tally>) -> Arc<Self> {
         let flag = || AtomicBool::new(false);
-        Arc::new(Self { time, trace, tally, is_over: flag(), is_cut: flag(), has_hurt_settle: flag(), has_hurt_reads: flag(), cut: Notify::new() })
+        Arc::new(Self {
+            time,
+            trace,
+            tally,
+            is_over: flag(),
+            is_cut: flag(),
+            has_hurt_settle: flag(),
+            has_hurt_reads: flag(),
+            cut: Notify::new(),
+        })
     }
 
     /// The life has ended: what its remains still call counts no more.

@@ -159,7 +159,7 @@ impl Life {
                 0..=4 => disk.inject(any_fault(chance)),
                 5 => self.fill(&disk, chance).await,
                 6 => {
-                    let by = i64::try_from(*chance.pick(&[900, 5_000, 90_000])).unwrap_or(0);
+                    let by: i64 = *chance.pick(&[900, 5_000, 90_000]);
                     self.world.time.jump(if chance.percent(50) { by } else { -by });
                     self.world.tally.add(Kind::ClockJump);
                 }

@@ -79,14 +79,18 @@ fn check_streams(world: &World, record: &TopicRecord, logs: &Logs) {
 }
 
 fn check_child(world: &World, parent: &TopicRecord, link: &ChildLink, above: &Logs, below: &Logs) {
-    let attached_at = |partition: u32| usize::try_from(partition).ok().and_then(|at| link.attach_offsets.get(at)).map_or(0, |offset| offset.0);
+    let attached_at =
+        |partition: u32| usize::try_from(partition).ok().and_then(|at| link.attach_offsets.get(at)).map_or(0, |offset| offset.0);
     for ((partition, offset), id) in &above.entries {
         let copy = below.by_id.get(&(id.stream, id.sequence));
         let is_owed = *offset >= attached_at(*partition);
         if is_owed != copy.is_some() {
             let (is, must) = if is_owed { ("is missing in", "from") } else { ("is in", "before") };
             let name = &parent.name;
-            world.complain(format!("{name}/{partition}@{offset} ({id}), {must} the attach point on, {is} its child {} at {copy:?}", link.child));
+            world.complain(format!(
+                "{name}/{partition}@{offset} ({id}), {must} the attach point on, {is} its child {} at {copy:?}",
+                link.child
+            ));
         }
     }
     let mut last: BTreeMap<(u32, u32), u64> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! `veena-sim`: simulated crashes by seed.
 #![allow(clippy::print_stdout, reason = "a command: it prints")]
 
-use std::time::Duration;
 use std::process::{Command as Process, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand};

@@ -51,8 +51,9 @@ impl Node {
         veena_storage::disk::create_dir_durably(disk.as_ref(), &config.data_dir).map_err(|error| error.to_string())?;
         let entropy: Arc<dyn Entropy> = world.entropy.clone();
         let settings = MetastoreConfig::new(NodeId(Arc::from("n1")));
-        let metastore =
-            Metastore::start(settings, world.catalog_log.clone(), Runtime::new(entropy.clone())).await.map_err(|error| error.to_string())?;
+        let metastore = Metastore::start(settings, world.catalog_log.clone(), Runtime::new(entropy.clone()))
+            .await
+            .map_err(|error| error.to_string())?;
         let tasks = Tasks::new(Handle::current());
         let ports = BrokerPorts {
             disk,

@@ -33,7 +33,11 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.found {
             Some((seed, what)) => {
-                let by = if what.split_once(": ").is_some_and(|(rule, _)| rule.chars().all(char::is_alphanumeric)) { "checker" } else { "simulator" };
+                let by = if what.split_once(": ").is_some_and(|(rule, _)| rule.chars().all(char::is_alphanumeric)) {
+                    "checker"
+                } else {
+                    "simulator"
+                };
                 let what: String = what.chars().take(150).collect();
                 write!(f, "{:<27}| {by:<10}| {seed:<5}| {what}", self.bug)
             }

@@ -1,5 +1,5 @@
-use veena_loadtest_sim::sweep::fixed_seeds;
 use veena_loadtest_sim::run_seed;
+use veena_loadtest_sim::sweep::fixed_seeds;
 
 #[test]
 fn one_seed_gives_one_trace_byte_for_byte() {

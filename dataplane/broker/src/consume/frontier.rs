@@ -10,6 +10,9 @@ const VERSION: u8 = 2;
 /// Without the high watermark. Read, never written.
 const VERSION_UNPROMISED: u8 = 1;
 
+/// Room for the two lists in one value of the journal.
+const LISTS_BYTES_MAX: usize = veena_storage::journal::VALUE_BYTES_MAX - 25;
+
 /// The stored bytes are not a settle state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a settle state")]
@@ -18,17 +21,20 @@ pub struct NotASettleState;
 /// version u8 | frontier u64 | high watermark u64 | ranges u32 | (start u64, end u64)* | counts u32 | (offset u64, count u32)*, big-endian.
 #[must_use]
 pub fn encode(state: &SettleState) -> Bytes {
-    let mut out = BytesMut::with_capacity(25 + state.ahead.len() * 16 + state.deliveries.len() * 12);
+    // What does not fit comes again, or counts low: both are allowed. One topic with wild caps must not stop the journal of all.
+    let ahead = &state.ahead[..state.ahead.len().min(LISTS_BYTES_MAX / 16)];
+    let deliveries = &state.deliveries[..state.deliveries.len().min((LISTS_BYTES_MAX - ahead.len() * 16) / 12)];
+    let mut out = BytesMut::with_capacity(25 + ahead.len() * 16 + deliveries.len() * 12);
     out.put_u8(VERSION);
     out.put_u64(state.frontier);
     out.put_u64(state.high_watermark);
-    out.put_u32(u32::try_from(state.ahead.len()).unwrap_or(u32::MAX));
-    for &(start, end) in &state.ahead {
+    out.put_u32(u32::try_from(ahead.len()).expect("invariant: bounded above"));
+    for &(start, end) in ahead {
         out.put_u64(start);
         out.put_u64(end);
     }
-    out.put_u32(u32::try_from(state.deliveries.len()).unwrap_or(u32::MAX));
-    for &(offset, count) in &state.deliveries {
+    out.put_u32(u32::try_from(deliveries.len()).expect("invariant: bounded above"));
+    for &(offset, count) in deliveries {
         out.put_u64(offset);
         out.put_u32(count);
     }

@@ -79,10 +79,16 @@ impl LeaseTable {
     pub fn restore(state: &SettleState) -> Self {
         let mut table = Self { frontier: state.frontier, fresh: state.frontier, ..Self::default() };
         for &(start, end) in &state.ahead {
-            for offset in start.max(state.frontier)..end {
-                table.settle(offset);
+            let (first, joined) = match table.ahead.last_key_value() {
+                Some((&first, &last)) if last >= start => (first, last),
+                _ => (start.max(state.frontier), start.max(state.frontier)),
+            };
+            if joined < end {
+                table.ahead.insert(first, end);
+                table.ahead_count = table.ahead_count.saturating_add(end - joined);
             }
         }
+        table.absorb();
         table.deliveries = state.deliveries.iter().copied().filter(|&(offset, _)| offset >= table.frontier).collect();
         table.is_dirty = false;
         table
@@ -120,12 +126,6 @@ impl LeaseTable {
     #[must_use]
     pub fn acked_ahead(&self) -> u64 {
         self.ahead_count
-    }
-
-    /// The earliest deadline of a lease, if there is one.
-    #[must_use]
-    pub fn earliest_deadline(&self) -> Option<MonoMs> {
-        self.deadlines.peek().map(|Reverse((deadline, _, _))| *deadline)
     }
 
     /// Leases the lowest unresolved offset below `high_watermark`, if the caps allow one.
@@ -193,6 +193,7 @@ impl LeaseTable {
         let lease = self.leases.get_mut(&offset.0).filter(|lease| lease.nonce == nonce).ok_or(NoSuchLease)?;
         lease.deadline = now.saturating_add(lease_ms);
         self.deadlines.push(Reverse((lease.deadline, offset.0, nonce)));
+        self.trim_deadlines();
         Ok(())
     }
 
@@ -255,16 +256,29 @@ impl LeaseTable {
 
     /// Settles offsets that can never be read (damage), whoever holds them. Returns how many were not settled before.
     pub fn skip(&mut self, start: Offset, end: Offset) -> u64 {
-        let mut skipped = 0;
-        for offset in start.0.max(self.frontier)..end.0 {
-            self.leases.remove(&offset);
-            self.returned.remove(&offset);
-            if !self.is_settled(offset) {
-                self.settle(offset);
-                skipped += 1;
-            }
+        let (from, to) = (start.0.max(self.frontier), end.0);
+        if from >= to {
+            return 0;
         }
-        skipped
+        let touching: Vec<(u64, u64)> =
+            self.ahead.range(..=to).rev().map(|(&start, &end)| (start, end)).take_while(|&(_, end)| end >= from).collect();
+        let (mut first, mut last, mut settled) = (from, to, 0);
+        for (start, end) in touching {
+            self.ahead.remove(&start);
+            self.ahead_count -= end - start;
+            settled += end.min(to).saturating_sub(start.max(from));
+            (first, last) = (first.min(start), last.max(end));
+        }
+        self.ahead.insert(first, last);
+        self.ahead_count += last - first;
+        self.absorb();
+        let (leased, returned, counted) = (self.leases.split_off(&to), self.returned.split_off(&to), self.deliveries.split_off(&to));
+        drop((self.leases.split_off(&from), self.returned.split_off(&from), self.deliveries.split_off(&from)));
+        self.leases.extend(leased);
+        self.returned.extend(returned);
+        self.deliveries.extend(counted);
+        self.is_dirty = true;
+        to - from - settled
     }
 
     /// Retention has passed: nothing below `oldest` is there any more. One step, however far. Returns how many were not settled.

@@ -199,9 +199,6 @@ async fn attempt(
     let mut found = Deliveries::new(core, topic);
     let mut bytes = 0;
     for partition in candidates(topic, wanted) {
-        if !is_in_line && topic.waiters.lock().is_claimed(partition.id.index) {
-            continue;
-        }
         let serving = match partition.serving() {
             Some(serving) => serving,
             None if partition.is_asleep_and_empty() => continue,
@@ -211,6 +208,12 @@ async fn attempt(
                 Err(_) => continue,
             },
         };
+        if !is_in_line && topic.waiters.lock().is_claimed(partition.id.index) {
+            if is_takeable(core, &topic.record.load(), &serving) {
+                topic.wake(partition.id.index, 1);
+            }
+            continue;
+        }
         let taken = take(core, topic, &partition, serving, request, &mut found, &mut bytes).await;
         match taken {
             Err(ConsumeError::OwnerDown) if wanted == Wanted::Any => continue,

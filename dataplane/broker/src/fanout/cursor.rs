@@ -21,6 +21,7 @@ use crate::fanout::position::{self, Position};
 use crate::fanout::slab;
 use crate::metrics::Counter;
 use crate::partition::Partition;
+use crate::produce::commit::{self, CommitError};
 use crate::settle;
 use crate::streams::{SenderWindow, Source, StreamKey};
 use crate::tasks::OnExit;
@@ -46,6 +47,10 @@ pub struct Cursor {
 #[derive(Default)]
 struct State {
     position: Option<Position>,
+    /// Where it begins, told before anything was copied: what waits for its delay is lag too.
+    looked: Option<(Offset, u64)>,
+    /// The last parent offset this life may have sent, to any partition of the child.
+    sent_through: Option<u64>,
     is_running: bool,
     /// Kicked while running: look once more before ending.
     is_kicked: bool,
@@ -70,7 +75,8 @@ impl Cursor {
     /// The next parent offset to copy, and how many records were dropped; `None` before it has looked.
     #[must_use]
     pub fn progress(&self) -> Option<(Offset, u64)> {
-        self.state.lock().position.as_ref().map(|position| (position.next, position.dropped))
+        let state = self.state.lock();
+        state.position.as_ref().map(|position| (position.next, position.dropped)).or(state.looked)
     }
 
     /// There may be something to copy.
@@ -134,6 +140,7 @@ impl Cursor {
         };
         let partitions = child.record.load().partitions;
         let mut position = self.position(core, partitions);
+        self.state.lock().looked.get_or_insert((position.next, position.dropped));
         let end = serving.reader.high_watermark();
         if position.next > end {
             error!(parent = %parent.dir.display(), next = position.next.0, end = end.0, "a cursor lies beyond the log's end: the log has lost data");
@@ -143,14 +150,19 @@ impl Cursor {
             self.store(core, position);
             return Round::Idle;
         }
-        if position.routed_with != partitions && !self.change_routing(core, &mut position, partitions, end).await {
+        if position.routed_with != partitions && !self.change_routing(core, &child, &mut position, partitions).await {
             return Round::Wait(RETRY);
         }
         let slab = match self.read(core, &serving.reader, &mut position, end).await {
             Ok(slab) => slab,
             Err(round) => return round,
         };
-        let count = match delay::judge(&slab, self.link.delay_ms, core.ports.clock.now_ms()) {
+        // Without a delay the clock has no say: one that steps back must not hold records up.
+        let gate = match self.link.delay_ms {
+            0 => Gate::Open { count: slab.len() },
+            delay_ms => delay::judge(&slab, delay_ms, core.ports.clock.now_ms()),
+        };
+        let count = match gate {
             Gate::Open { count } => count,
             Gate::Closed { wait_ms } => return Round::Wait(Duration::from_millis(wait_ms)),
         };
@@ -185,22 +197,40 @@ impl Cursor {
     fn store(&self, core: &Core, position: Position) {
         let is_new = self.state.lock().position.as_ref() != Some(&position);
         if is_new {
-            core.settle.keep_cursor(&position::key(self.link.epoch, self.index), Some(position::encode(&position)));
+            core.settle.keep_cursor(&position::key(self.link.epoch, self.index), position::encode(&position));
             self.state.lock().position = Some(position);
         }
     }
 
     /// The child has grown. What may have been sent with the old count is finished with it; the change is durable before the new count is
     /// used, so that a resend never takes another way.
-    async fn change_routing(&self, core: &Arc<Core>, position: &mut Position, partitions: u32, end: Offset) -> bool {
-        let has_sent = !position.confirmed.is_empty();
-        if has_sent && position.next < end && self.state.lock().position.is_none() {
+    async fn change_routing(&self, core: &Arc<Core>, child: &Arc<Topic>, position: &mut Position, partitions: u32) -> bool {
+        let known = self.state.lock().sent_through;
+        let sent = match known {
+            Some(sent) => Some(sent),
+            None => match self.committed_in(core, child, position.routed_with).await {
+                Ok(committed) => committed,
+                Err(_) => return false,
+            },
+        };
+        if sent.is_some_and(|sent| sent >= position.next.0) {
             return true;
         }
         position.routed_with = partitions;
         self.store(core, position.clone());
         let worker = Arc::clone(core);
         core.ports.write_io.run(move || settle::flush(&worker.settle)).await
+    }
+
+    /// The last parent offset that a former life brought into any of the child's first `partitions` partitions: the child knows.
+    async fn committed_in(&self, core: &Arc<Core>, child: &Arc<Topic>, partitions: u32) -> Result<Option<u64>, CommitError> {
+        let key = StreamKey { stream: self.link.stream, source: self.index.get() };
+        let mut most = None;
+        for index in (0..partitions).map(PartitionIndex) {
+            let partition = child.partition(index).ok_or(CommitError::NotOpen)?;
+            most = most.max(commit::open_stream(core, &partition, key).await?.committed);
+        }
+        Ok(most)
     }
 
     async fn read(
@@ -242,7 +272,12 @@ impl Cursor {
         }
         let begin = usize::try_from(self.index.get()).ok().and_then(|index| self.link.attach_offsets.get(index)).map_or(0, |o| o.0);
         let retained_from = oldest.0.max(begin);
-        let source = Source { begin, owed_from: position.next.0.max(begin), retained_from: retained_from.min(position.next.0), end: u64::MAX };
+        let source =
+            Source { begin, owed_from: position.next.0.max(begin), retained_from: retained_from.min(position.next.0), end: u64::MAX };
+        if let Some(last) = slab.last() {
+            let mut state = self.state.lock();
+            state.sent_through = state.sent_through.max(Some(last.offset.0));
+        }
         let mut windows = self.windows.lock().await;
         let mut outcomes = Vec::with_capacity(parts.len());
         let sends = parts.into_iter().map(|(index, records)| {

@@ -77,8 +77,7 @@ mod tests {
 
     #[test]
     fn the_format_is_fixed() {
-        let position =
-            Position { next: Offset(9), routed_with: 3, dropped: 1, confirmed: BTreeMap::from([(PartitionIndex(2), 8)]) };
+        let position = Position { next: Offset(9), routed_with: 3, dropped: 1, confirmed: BTreeMap::from([(PartitionIndex(2), 8)]) };
         let golden = "0100000000000000090000000300000000000000010000000100000002\
                       0000000000000008";
         let hex: String = encode(&position).iter().map(|b| format!("{b:02x}")).collect();

@@ -10,7 +10,6 @@ use veena_contract::{AttachEpoch, CatalogView, ChildLink, PartitionIndex, TopicI
 
 use crate::core::Core;
 use crate::fanout::cursor::Cursor;
-use crate::fanout::position;
 use crate::message::ChildLag;
 use crate::partition::PartitionId;
 use crate::stats::CursorNumbers;
@@ -60,8 +59,8 @@ impl Fanout {
     /// Forgets the position of a cursor whose attachment is gone, once the leader has confirmed it.
     pub async fn forget(&self, core: &Arc<Core>, cursor: &Cursor) -> bool {
         match core.ports.witness.link_gone(cursor.link.epoch).await {
-            Ok(_) => {
-                core.settle.keep_cursor(&position::key(cursor.link.epoch, cursor.index), None);
+            Ok(gone) => {
+                core.settle.forget_cursor(&gone, cursor.index);
                 true
             }
             Err(error) => {

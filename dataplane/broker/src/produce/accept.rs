@@ -1,7 +1,9 @@
 //! Accept: resolve the topic, check, choose the partition, append to the WAL. The answer waits for the sync.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -22,6 +24,14 @@ use crate::topics::Topic;
 struct Target {
     topic: Arc<Topic>,
     record: Arc<TopicRecord>,
+}
+
+/// The messages of one request that go to one partition.
+struct Group {
+    partition: Arc<Partition>,
+    /// Which of the request they are.
+    indexes: Vec<usize>,
+    bodies: Vec<Bytes>,
 }
 
 /// WAL-first: answers once the record is synced here.
@@ -69,17 +79,19 @@ pub async fn produce_committed(
     messages: Vec<NewMessage>,
 ) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
     let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
-    let mut groups: std::collections::BTreeMap<PartitionIndex, (Arc<Partition>, Vec<usize>, Vec<Bytes>)> = Default::default();
+    let mut groups: BTreeMap<PartitionIndex, Group> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
         let partition = choose(&target, message).map_err(|error| BatchError { index, error })?;
-        let group = groups.entry(partition.id.index).or_insert_with(|| (partition, Vec::new(), Vec::new()));
-        group.1.push(index);
-        group.2.push(body(message));
+        let group = groups.entry(partition.id.index).or_insert_with(|| Group { partition, indexes: Vec::new(), bodies: Vec::new() });
+        group.indexes.push(index);
+        group.bodies.push(body(message));
     }
-    let commits = groups.into_values().map(|(partition, indexes, bodies)| {
+    let commits = groups.into_values().map(|Group { partition, indexes, bodies }| {
         let topic = Arc::clone(&target.topic);
         async move {
-            let answer = commit::commit(core, &topic, &partition, CommitRequest::Direct(bodies)).await;
+            let handed = commit::commit(core, &topic, &partition, CommitRequest::Direct(bodies));
+            let in_time = tokio::time::timeout(Duration::from_millis(limits::WAL_OUTCOME_WAIT_MS), handed).await;
+            let answer = in_time.unwrap_or(CommitAnswer::Failed(CommitError::LogFailed));
             (partition, indexes, answer)
         }
     });
@@ -106,6 +118,9 @@ fn placed(partition: PartitionIndex, nth: u64, answer: &CommitAnswer) -> Result<
         CommitAnswer::Committed(None) | CommitAnswer::Refused(_) => Err(ProduceError::OutcomeUnknown),
         CommitAnswer::Failed(CommitError::NotOpen) => Err(ProduceError::OwnerDown),
         CommitAnswer::Failed(CommitError::NoSpace) => Err(ProduceError::DiskFull),
+        CommitAnswer::Failed(CommitError::Busy) => {
+            Err(ProduceError::Overloaded { detail: "owner-synchronous messages waiting for the partition" })
+        }
         CommitAnswer::Failed(CommitError::Gone) => Err(ProduceError::TopicNotFound),
         CommitAnswer::Failed(CommitError::Stopping) => Err(ProduceError::Stopping),
         CommitAnswer::Failed(CommitError::LogFailed) => Err(ProduceError::OutcomeUnknown),
@@ -113,9 +128,6 @@ fn placed(partition: PartitionIndex, nth: u64, answer: &CommitAnswer) -> Result<
 }
 
 fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, ProduceError> {
-    if core.is_stopping() {
-        return Err(ProduceError::Stopping);
-    }
     let view = core.ports.catalog.view();
     let record = view.topic(tenant, name).ok_or(ProduceError::TopicNotFound)?;
     if record.parent.as_ref().is_some_and(|parent| parent.delay_ms > 0) {
@@ -160,15 +172,23 @@ fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessa
 
 async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
     let count = entries.len() as u64;
+    let now = core.now_ms();
+    if core.wal_pulse.is_stalled(core.wal.has_staged(), now) {
+        return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
+    }
     let staged = core.wal.stage(entries).map_err(|error| match error {
         StageError::Full => ProduceError::Overloaded { detail: "unwritten records in the WAL" },
-        StageError::Latched => ProduceError::LogPoisoned,
+        StageError::Latched => ProduceError::LogLatched,
         StageError::NoSpace => ProduceError::DiskFull,
         StageError::TooLarge => ProduceError::Overloaded { detail: "the record is larger than a WAL record may be" },
         StageError::Closed => ProduceError::Stopping,
     })?;
-    staged.await.map_err(|error| match error {
+    // The record is carried through whatever happens here: who waits too long is told that it may be stored.
+    let outcome = tokio::time::timeout(Duration::from_millis(limits::WAL_OUTCOME_WAIT_MS), staged).await;
+    let outcome = outcome.map_err(|_| ProduceError::OutcomeUnknown)?;
+    outcome.map_err(|error| match error {
         AppendError::Latched => ProduceError::LogPoisoned,
+        AppendError::Refused => ProduceError::LogLatched,
         AppendError::NoSpace => ProduceError::DiskFull,
     })?;
     core.metrics.messages_accepted.add(count);

@@ -48,6 +48,13 @@ pub enum CommitRequest {
 }
 
 impl CommitRequest {
+    fn records(&self) -> usize {
+        match self {
+            Self::Stream(commit) => commit.records.len(),
+            Self::Direct(bodies) => bodies.len(),
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Stream(commit) => commit.records.iter().map(|record| record.body.len()).sum(),
@@ -92,6 +99,9 @@ pub enum CommitError {
     /// The write, the sync or the check failed.
     #[error("the partition's log failed")]
     LogFailed,
+    /// Too much waits for the writer; nothing was handed over.
+    #[error("too much waits for the partition's writer")]
+    Busy,
     /// The topic is gone.
     #[error("the topic is gone")]
     Gone,
@@ -106,7 +116,7 @@ impl CommitError {
     pub fn effect(self) -> Effect {
         match self {
             Self::LogFailed => Effect::Possible,
-            Self::NotOpen | Self::NoSpace | Self::Gone | Self::Stopping => Effect::None,
+            Self::NotOpen | Self::NoSpace | Self::Busy | Self::Gone | Self::Stopping => Effect::None,
         }
     }
 }
@@ -115,6 +125,7 @@ impl CommitError {
 #[derive(Default)]
 pub struct Inbox {
     waiting: VecDeque<Waiting>,
+    bytes: usize,
     is_running: bool,
 }
 
@@ -127,13 +138,15 @@ impl Inbox {
 
     /// The next group: as many as one commit takes, at least one.
     fn take_group(&mut self) -> Vec<Waiting> {
-        let mut bytes = 0;
+        let (mut bytes, mut records) = (0, 0);
         let mut group = Vec::new();
         while let Some(next) = self.waiting.front() {
             bytes += next.request.bytes();
-            if !group.is_empty() && bytes > limits::COMMIT_BYTES_MAX {
+            records += next.request.records();
+            if !group.is_empty() && (bytes > limits::COMMIT_BYTES_MAX || records > limits::COMMIT_RECORDS_MAX) {
                 break;
             }
+            self.bytes -= next.request.bytes();
             group.extend(self.waiting.pop_front());
         }
         group
@@ -172,6 +185,11 @@ pub async fn commit(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partit
     let (answer, outcome) = oneshot::channel();
     let must_start = {
         let mut inbox = partition.inbox.lock();
+        let bytes = request.bytes();
+        if matches!(request, CommitRequest::Direct(_)) && inbox.bytes + bytes > limits::COMMIT_INBOX_BYTES_MAX {
+            return CommitAnswer::Failed(CommitError::Busy);
+        }
+        inbox.bytes += bytes;
         inbox.waiting.push_back(Waiting { request, answer });
         !std::mem::replace(&mut inbox.is_running, true)
     };
@@ -278,7 +296,6 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
 }
 
 /// The section to append for a request; or what the log holds already; or a refusal.
-#[expect(clippy::type_complexity, reason = "three outcomes, used once")]
 fn judge(
     core: &Core,
     partition: &Partition,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracing::{debug, info};
-use veena_contract::{TenantId, TopicId, WalSeq};
+use veena_contract::{Confirmed, TenantId, TopicGone, TopicId, WalSeq};
 use veena_storage::wal::WalRecord;
 
 use crate::core::Core;
@@ -65,6 +65,16 @@ impl Orphans {
         is_done
     }
 
+    /// Drops the records of a topic that is gone.
+    fn drop_records(&self, core: &Core, why: &Confirmed<TopicGone>) {
+        let topic = why.fact().topic;
+        let records = self.waiting.lock().remove(&topic).unwrap_or_default();
+        core.dispatch.sub_bytes(records.iter().map(|record| record.body.len()).sum());
+        info!(%topic, applied = why.applied().0, records = records.len(), "records of a deleted topic are dropped, as the leader confirmed");
+        core.metrics.records_discarded.add(records.len() as u64);
+        core.dispatch.note_progress();
+    }
+
     /// Everything queued for a partition whose topic is gone.
     pub fn take_over(&self, core: &Arc<Core>, partition: &Partition) {
         let mut queue = partition.queue.lock();
@@ -89,16 +99,12 @@ async fn confirm(core: &Arc<Core>, topic: TopicId) {
             }
             continue;
         }
-        if outcome.is_ok() {
-            let records = core.orphans.waiting.lock().remove(&topic).unwrap_or_default();
-            core.dispatch.sub_bytes(records.iter().map(|record| record.body.len()).sum());
-            info!(%topic, records = records.len(), "records of a deleted topic are dropped, as the leader confirmed");
-            core.metrics.records_discarded.add(records.len() as u64);
-            core.dispatch.note_progress();
-            return;
-        }
-        if let Err(error) = outcome {
-            debug!(%topic, %error, "records of an unknown topic are kept");
+        match outcome {
+            Ok(gone) => {
+                core.orphans.drop_records(core, &gone);
+                return;
+            }
+            Err(error) => debug!(%topic, %error, "records of an unknown topic are kept"),
         }
         tokio::select! {
             () = tokio::time::sleep(RETRY) => {}

@@ -32,6 +32,8 @@ pub struct DestinationQueue {
     records: VecDeque<WalRecord>,
     bytes: usize,
     is_running: bool,
+    /// Records of a former life stand behind newer ones: the queue is not in WAL order.
+    is_mixed: bool,
     last_sent: Option<Instant>,
     windows: BTreeMap<StreamId, SenderWindow>,
 }
@@ -66,6 +68,9 @@ impl DestinationQueue {
     /// The oldest record that is not known to be committed.
     #[must_use]
     pub fn front(&self) -> Option<WalSeq> {
+        if self.is_mixed {
+            return self.records.iter().map(|record| record.seq).min();
+        }
         self.records.front().map(|record| record.seq)
     }
 
@@ -139,6 +144,7 @@ pub fn enqueue_one(core: &Arc<Core>, record: WalRecord) {
     let must_start = {
         let mut queue = partition.queue.lock();
         queue.bytes += bytes;
+        queue.is_mixed = queue.records.back().is_some_and(|last| queue.is_mixed || last.seq > record.seq);
         queue.records.push_back(record);
         let must_start = !std::mem::replace(&mut queue.is_running, true);
         if must_start {
@@ -275,13 +281,7 @@ fn with_window(
 }
 
 /// The sender knows where it stands: what the log holds leaves the queue.
-fn on_start(
-    core: &Core,
-    partition: &Partition,
-    queue: &mut DestinationQueue,
-    stream: StreamId,
-    start: Start,
-) -> Result<(), CommitError> {
+fn on_start(core: &Core, partition: &Partition, queue: &mut DestinationQueue, stream: StreamId, start: Start) -> Result<(), CommitError> {
     match start {
         Start::Resume { after, .. } | Start::Gap { after, .. } => {
             if let Some(through) = after.mark() {

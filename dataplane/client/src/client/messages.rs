@@ -7,9 +7,7 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 use super::{Answer, Client};
-use crate::bodies::{
-    AckBatch, AckResult, AckResults, BatchAccepted, CommitResult, CommitResults, Committed, Message, MessageBatch, ProduceBatch,
-};
+use crate::bodies::{AckBatch, AckResult, AckResults, BatchAccepted, Committed, Message, MessageBatch, ProduceBatch};
 use crate::duration::format_duration;
 use crate::error::ClientError;
 use crate::headers;
@@ -90,16 +88,6 @@ impl Client {
     pub async fn produce_batch(&self, topic: &str, batch: &ProduceBatch) -> Result<BatchAccepted, ClientError> {
         let call = self.json_call(Kind::Produce, Method::POST, self.v1(&["topics", topic, "produce", "batch"]), batch)?;
         self.send(call).await?.json()
-    }
-
-    /// The same with `wait_for=commit`: one result per message, in request order.
-    ///
-    /// # Errors
-    /// When the whole batch is refused.
-    pub async fn produce_batch_committed(&self, topic: &str, batch: &ProduceBatch) -> Result<Vec<CommitResult>, ClientError> {
-        let route = self.v1(&["topics", topic, "produce", "batch"]).with("wait_for", "commit");
-        let call = self.json_call(Kind::Produce, Method::POST, route, batch)?;
-        Ok(self.send(call).await?.json::<CommitResults>()?.results)
     }
 
     /// `GET /v1/topics/{topic}/consume`: leases one message; `None` when none came within `wait`.

@@ -110,6 +110,8 @@ keys! {
         => |_c, raw| refuse_security(raw.truth()?)? => |_c| false.shown();
     "storage.slow_flush" "VEENA_SLOW_FLUSH" "slow-flush" "added to each sync, to measure what a slow volume would do"
         => |c, raw| c.slow_flush = raw.duration()? => |c| c.slow_flush.shown();
+    "storage.stall_file" "VEENA_STALL_FILE" - "while this file exists no sync comes back, to measure what a stalled volume would do"
+        => |c, raw| c.stall_file = Some(PathBuf::from(raw.text()?)) => |c| c.stall_file.shown();
 }
 
 const LOG_LEVELS: &[(&str, LogLevel)] =

@@ -39,6 +39,8 @@ pub struct Config {
     pub log: LogConfig,
     /// Added to each sync of a file: measures what a slow volume would do. For tests and benchmarks.
     pub slow_flush: Duration,
+    /// A file that stops every sync while it exists; for measuring.
+    pub stall_file: Option<PathBuf>,
 }
 
 /// The HTTP plane.
@@ -193,6 +195,7 @@ impl Default for Config {
             fanout: FanoutConfig { max_batch_records: 4096, max_batch_bytes: limits::FRAME_BYTES_MAX, linger_ms: 25 },
             log: LogConfig { level: LogLevel::Info, format: LogFormat::Json },
             slow_flush: Duration::ZERO,
+            stall_file: None,
         }
     }
 }

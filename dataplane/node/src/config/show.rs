@@ -38,6 +38,12 @@ impl Shown for PathBuf {
     }
 }
 
+impl Shown for Option<PathBuf> {
+    fn shown(&self) -> String {
+        self.as_ref().map_or_else(String::new, Shown::shown)
+    }
+}
+
 impl Shown for Option<String> {
     fn shown(&self) -> String {
         self.clone().unwrap_or_default()
@@ -92,7 +98,7 @@ is wrong is reported at once. Durations are text, like `\"10s\"` or `\"1m30s\"`.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let code = |text: String| if text.is_empty() { String::new() } else { format!("`{text}`") };
-    for key in KEYS.iter().filter(|key| !matches!(key.path, "http.port" | "storage.slow_flush")) {
+    for key in KEYS.iter().filter(|key| !matches!(key.path, "http.port" | "storage.slow_flush" | "storage.stall_file")) {
         let default = code((key.show)(&Config::default()));
         let env = code(key.env.unwrap_or_default().to_owned());
         let flag = code(key.flag.map(|flag| format!("--{flag}")).unwrap_or_default());

@@ -1,19 +1,15 @@
 //! A disk whose syncs take longer, to measure on a fast machine what a cloud volume would do. It can also stand still: while the file
-//! exists that `VEENA_STALL_FILE` names, no sync comes back.
+//! `stall` exists, no sync comes back.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
 
-/// The variable that names the file whose existence stalls the disk.
-const STALL_VARIABLE: &str = "VEENA_STALL_FILE";
 /// How often a stalled sync looks whether it may go on.
 const STALL_LOOK_EVERY: Duration = Duration::from_millis(5);
-
-static STALL_FILE: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os(STALL_VARIABLE).map(PathBuf::from));
 
 /// Waits while `stall` is a file that exists.
 fn wait_out(disk: &dyn Disk, stall: Option<&Path>) {
@@ -29,17 +25,21 @@ pub struct SlowDisk {
     pub inner: Arc<dyn Disk>,
     /// How much longer each sync takes.
     pub sync_delay: Duration,
+    /// The file that stops all syncs while it exists.
+    pub stall: Option<PathBuf>,
 }
 
 struct SlowFile {
     disk: Arc<dyn Disk>,
     inner: Arc<dyn DiskFile>,
     sync_delay: Duration,
+    stall: Option<PathBuf>,
 }
 
 impl Disk for SlowDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(SlowFile { disk: Arc::clone(&self.inner), inner: self.inner.open(path, mode)?, sync_delay: self.sync_delay }))
+        let inner = self.inner.open(path, mode)?;
+        Ok(Arc::new(SlowFile { disk: Arc::clone(&self.inner), inner, sync_delay: self.sync_delay, stall: self.stall.clone() }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -67,7 +67,7 @@ impl Disk for SlowDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        wait_out(self.inner.as_ref(), STALL_FILE.as_deref());
+        wait_out(self.inner.as_ref(), self.stall.as_deref());
         let outcome = self.inner.sync_dir(dir);
         std::thread::sleep(self.sync_delay);
         outcome
@@ -92,7 +92,7 @@ impl DiskFile for SlowFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        wait_out(self.disk.as_ref(), STALL_FILE.as_deref());
+        wait_out(self.disk.as_ref(), self.stall.as_deref());
         let outcome = self.inner.sync_data();
         std::thread::sleep(self.sync_delay);
         outcome

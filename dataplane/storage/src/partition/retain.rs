@@ -1,4 +1,4 @@
-//! Removing what is too old or too much: whole sealed segments, oldest first, never at or above the floor.
+//! Removing what is too old or too much: whole sealed segments, oldest first.
 
 use std::io;
 use std::sync::Arc;
@@ -48,12 +48,12 @@ impl RetainError {
 
 impl PartitionLog {
     /// Removes sealed segments whose last record is older than `retention_ms` (0: for ever), and the oldest ones while the rest still holds
-    /// `retention_bytes` (0: no bound). Nothing at or above `floor` goes. An active segment whose records are all too old, or that is
+    /// `retention_bytes` (0: no bound). An active segment whose records are all too old, or that is
     /// older than segments may get, is sealed first.
     ///
     /// # Errors
     /// [`RetainError`].
-    pub fn retain(&mut self, now_ms: u64, retention_ms: u64, retention_bytes: u64, floor: Offset) -> Result<Retained, RetainError> {
+    pub fn retain(&mut self, now_ms: u64, retention_ms: u64, retention_bytes: u64) -> Result<Retained, RetainError> {
         if self.is_latched() {
             return Err(RetainError::Latched);
         }
@@ -62,7 +62,7 @@ impl PartitionLog {
         }
         let mut removed = Retained { segments: 0, bytes: 0, records: 0, oldest: Offset(0) };
         loop {
-            let Some((segment, next)) = self.oldest_sealed().filter(|(_, next)| *next <= floor) else {
+            let Some((segment, next)) = self.oldest_sealed() else {
                 break;
             };
             let too_old = retention_ms > 0 && self.last_ms(&segment, next)?.is_some_and(|last_ms| is_older(last_ms, retention_ms, now_ms));

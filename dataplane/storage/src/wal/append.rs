@@ -1,6 +1,7 @@
 //! Staging, the group write, and the thread that does it.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -146,8 +147,16 @@ impl Shared {
 
     fn latch(&self, reason: &WalIoError) {
         error!(err = reason as &dyn std::error::Error, "ingress log latched: it takes no more records until a restart");
-        let text = format!("{reason}: {}", reason.source);
-        self.latch.lock().get_or_insert(text);
+        self.set_latched(format!("{reason}: {}", reason.source));
+    }
+
+    fn latch_panicked(&self, what: &str) {
+        error!("ingress log latched: {what}; it takes no more records until a restart");
+        self.set_latched(what.to_owned());
+    }
+
+    fn set_latched(&self, reason: String) {
+        self.latch.lock().get_or_insert(reason);
         self.is_latched.store(true, Ordering::Release);
     }
 
@@ -221,8 +230,19 @@ impl Shared {
         }
     }
 
-    /// Writes and syncs one group. Answers whether there was anything to do.
+    /// Writes and syncs one group. Answers whether there was anything to do. A panic on the way latches the log: the callers of the round it
+    /// was in are told that nothing is known, everybody behind them that nothing was stored, and the thread lives on to tell them.
     fn flush_round(&self) -> bool {
+        let round = catch_unwind(AssertUnwindSafe(|| self.flush_group()));
+        round.unwrap_or_else(|_| {
+            self.latch_panicked("the writer panicked");
+            let mut staging = self.staging.lock();
+            staging.bytes = staging.calls.iter().map(|call| call.bytes).sum();
+            true
+        })
+    }
+
+    fn flush_group(&self) -> bool {
         let mut writer = self.writer.lock();
         let mut calls = self.take_group();
         if calls.is_empty() {
@@ -230,7 +250,7 @@ impl Shared {
         }
         while let Some(first) = calls.front() {
             if self.is_latched() {
-                self.refuse(calls, AppendError::Latched);
+                self.refuse(calls, AppendError::Refused);
                 return true;
             }
             match self.seat(first.bytes) {
@@ -393,6 +413,13 @@ impl Shared {
         self.writer.lock().on_durable = None;
     }
 
+    fn run_maker(&self) {
+        if catch_unwind(AssertUnwindSafe(|| self.spares.run_maker())).is_err() {
+            self.latch_panicked("the thread that prepares segments panicked");
+            self.spares.lose_maker();
+        }
+    }
+
     async fn run_inline(&self) {
         loop {
             if self.flush_round() {
@@ -463,7 +490,7 @@ impl Wal {
             std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("invariant: a node has room for its threads at start")
         };
         let mut threads = self.handle.threads.lock();
-        threads.push(spawn("wal-prepare", Box::new(move || maker.spares.run_maker())));
+        threads.push(spawn("wal-prepare", Box::new(move || maker.run_maker())));
         threads.push(spawn("wal-flush", Box::new(move || shared.run_writer())));
     }
 
@@ -485,6 +512,12 @@ impl Wal {
         assert!(!writer.has_started, "a WAL is started once");
         writer.has_started = true;
         writer.on_durable = Some(on_durable);
+    }
+
+    /// Does anything wait for a sync?
+    #[must_use]
+    pub fn has_staged(&self) -> bool {
+        self.handle.shared.staging.lock().bytes > 0
     }
 
     /// How the log is doing.

@@ -195,9 +195,12 @@ impl StageError {
 /// Why staged records are not known to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// A write or sync failed; the records may be found after a restart.
+    /// A write or sync of these failed; they may be found after a restart.
     #[error("the log failed to write or sync; the record may have been stored")]
     Latched,
+    /// The log had failed before these were written.
+    #[error("the log refuses writes after a failed write or sync")]
+    Refused,
     /// The disk was full before a byte was written.
     #[error("the data disk is full")]
     NoSpace,
@@ -209,7 +212,7 @@ impl AppendError {
     pub fn effect(&self) -> Effect {
         match self {
             Self::Latched => Effect::Possible,
-            Self::NoSpace => Effect::None,
+            Self::Refused | Self::NoSpace => Effect::None,
         }
     }
 }

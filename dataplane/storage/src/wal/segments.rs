@@ -54,7 +54,7 @@ pub(super) enum NoSegment {
 }
 
 pub(super) fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
 /// Clean segments, and the making of more.
@@ -71,6 +71,8 @@ struct SpareState {
     ready: Vec<PathBuf>,
     next_number: u64,
     has_maker: bool,
+    /// The maker panicked: no file is made any more.
+    has_lost_maker: bool,
     is_wanted: bool,
     is_closed: bool,
     failure: Option<WalIoError>,
@@ -93,6 +95,9 @@ impl Spares {
             if let Some(path) = state.ready.pop() {
                 self.changed.notify_all();
                 return Ok(path);
+            }
+            if state.has_lost_maker {
+                return Err(WalIoError::new(&self.dir, "prepare a segment in", io::Error::other("the thread that does it panicked")));
             }
             if !state.has_maker {
                 let number = state.next_number;
@@ -124,6 +129,15 @@ impl Spares {
 
     pub fn add_maker(&self) {
         self.state.lock().has_maker = true;
+    }
+
+    /// The maker has panicked: whoever waits for it is told so.
+    pub fn lose_maker(&self) {
+        let mut state = self.state.lock();
+        state.has_maker = false;
+        state.has_lost_maker = true;
+        drop(state);
+        self.changed.notify_all();
     }
 
     pub fn close(&self) {

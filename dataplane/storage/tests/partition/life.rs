@@ -357,7 +357,7 @@ fn a_log_on_a_real_disk_is_the_same_after_reopening() {
         check_records(&log.reader(), &records);
     }
     let (mut log, _) = PartitionLog::open(Arc::clone(&disk), &at, config, cache(), &Dice::new(1), Offset(0)).expect("opens");
-    let retained = log.retain(1_250, 100, 0, Offset(u64::MAX)).expect("retains");
+    let retained = log.retain(1_250, 100, 0).expect("retains");
     assert!(retained.segments > 3 && retained.oldest > Offset(100));
     check_records(&log.reader(), &records);
 }

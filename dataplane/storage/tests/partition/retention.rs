@@ -17,12 +17,10 @@ fn ten_segments() -> Modelled {
     log
 }
 
-const ALL: Offset = Offset(u64::MAX);
-
 #[test]
 fn old_segments_go_whole_and_in_order() {
     let mut log = ten_segments();
-    let retained = log.log.retain(1_045 + 1_000, 1_000, 0, ALL).expect("retains");
+    let retained = log.log.retain(1_045 + 1_000, 1_000, 0).expect("retains");
     assert_eq!((retained.segments, retained.records, retained.oldest), (4, 4, Offset(4)));
     assert!(retained.bytes > 4 * 500);
     assert!(matches!(log.log.reader().read(Offset(3)), Err(ReadError::BelowOldest { oldest: Offset(4) })));
@@ -38,31 +36,22 @@ fn old_segments_go_whole_and_in_order() {
 fn the_oldest_go_while_the_rest_holds_enough_bytes() {
     let mut log = ten_segments();
     let one = log.log.reader().stats().bytes / 10;
-    let retained = log.log.retain(0, 0, one * 3, ALL).expect("retains");
+    let retained = log.log.retain(0, 0, one * 3).expect("retains");
     assert_eq!((retained.segments, retained.oldest), (7, Offset(7)));
     assert!(log.log.reader().stats().bytes >= one * 3);
-    assert_eq!(log.log.retain(0, 0, one * 3, ALL).expect("retains").segments, 0);
-}
-
-#[test]
-fn nothing_at_or_above_the_floor_goes() {
-    let mut log = ten_segments();
-    let retained = log.log.retain(u64::MAX, 1_000, 1, Offset(3)).expect("retains");
-    assert_eq!((retained.segments, retained.oldest), (3, Offset(3)));
-    let opened = log.reopen();
-    log.check(&opened);
+    assert_eq!(log.log.retain(0, 0, one * 3).expect("retains").segments, 0);
 }
 
 #[test]
 fn without_a_bound_nothing_goes() {
     let mut log = ten_segments();
-    assert_eq!(log.log.retain(u64::MAX, 0, 0, ALL).expect("retains").segments, 0);
+    assert_eq!(log.log.retain(u64::MAX, 0, 0).expect("retains").segments, 0);
 }
 
 #[test]
 fn an_active_segment_whose_records_are_all_too_old_is_sealed_and_goes() {
     let mut log = ten_segments();
-    let retained = log.log.retain(100_000, 1_000, 0, ALL).expect("retains");
+    let retained = log.log.retain(100_000, 1_000, 0).expect("retains");
     assert_eq!((retained.segments, retained.oldest), (10, Offset(10)));
     assert_eq!(log.log.log_end(), Offset(10));
     let opened = log.reopen();
@@ -77,9 +66,9 @@ fn an_active_segment_whose_records_are_all_too_old_is_sealed_and_goes() {
 fn an_active_segment_older_than_segments_may_get_is_sealed_and_stays() {
     let mut log = Modelled::new(PartitionConfig { segment_age_ms_max: 5_000, ..config(1024 * 1024) });
     log.commit(&[section(1, 1, 3, 100)]);
-    assert_eq!(log.log.retain(7_000, 1_000_000, 0, ALL).expect("retains").segments, 0);
+    assert_eq!(log.log.retain(7_000, 1_000_000, 0).expect("retains").segments, 0);
     assert_eq!(segments(&log.disk).len(), 2);
-    assert_eq!(log.log.retain(14_000, 1_000_000, 0, ALL).expect("retains").segments, 0);
+    assert_eq!(log.log.retain(14_000, 1_000_000, 0).expect("retains").segments, 0);
     assert_eq!(segments(&log.disk).len(), 2, "an empty segment is not sealed");
     let opened = log.reopen();
     log.check(&opened);
@@ -92,7 +81,7 @@ fn retention_works_without_index_files() {
         log.disk.remove_file(&path).expect("removes");
     }
     log.reopen();
-    assert_eq!(log.log.retain(1_045 + 1_000, 1_000, 0, ALL).expect("retains").segments, 4);
+    assert_eq!(log.log.retain(1_045 + 1_000, 1_000, 0).expect("retains").segments, 4);
     let opened = log.reopen();
     log.check(&opened);
 }
@@ -104,7 +93,7 @@ fn a_power_cut_at_any_step_of_retention_leaves_no_gap() {
             let dice = Dice::new(seed);
             let mut log = ten_segments();
             log.disk.cut_power_at(nth);
-            let _ = log.log.retain(1_065 + 1_000, 1_000, 0, ALL);
+            let _ = log.log.retain(1_065 + 1_000, 1_000, 0);
             log.disk.crash_power_in_write(&mut || dice.roll());
             let opened = log.reopen();
             log.check(&opened);
@@ -117,7 +106,7 @@ fn a_power_cut_at_any_step_of_retention_leaves_no_gap() {
 fn a_failed_directory_sync_stops_retention_and_latches_the_log() {
     let mut log = ten_segments();
     log.disk.inject(Fault { op: Op::SyncDir, path_contains: String::new(), after: 0, times: 1, kind: FaultKind::Eio });
-    assert!(log.log.retain(1_045 + 1_000, 1_000, 0, ALL).is_err());
+    assert!(log.log.retain(1_045 + 1_000, 1_000, 0).is_err());
     assert!(log.log.is_latched());
     let opened = log.reopen_warm();
     log.check(&opened);

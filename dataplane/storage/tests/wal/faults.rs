@@ -1,10 +1,17 @@
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use veena_contract::{Effect, WalSeq};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
-use veena_storage::wal::{AppendError, StageError};
+use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
+use veena_storage::io::Io;
+use veena_storage::wal::{AppendError, StageError, Staged, Wal};
 
-use super::{entries, rig, segments};
+use super::life::wait_until;
+use super::{DIR, config, entries, rig, segments};
+use crate::support::Seeded;
 
 fn fault(op: Op, kind: FaultKind) -> Fault {
     Fault { op, path_contains: "/data/wal".to_owned(), after: 0, times: 1, kind }
@@ -45,10 +52,89 @@ fn records_staged_while_the_sync_failed_are_refused_too() {
     disk.inject(fault(Op::Sync, FaultKind::Eio));
     let mut staged: Vec<_> = (0..6).map(|_| log.wal.stage(entries(&[&"x".repeat(3000)])).expect("staged")).collect();
     log.wal.flush_now();
-    for staged in &mut staged {
-        assert_eq!(staged.try_outcome(), Some(Err(AppendError::Latched)));
+    let outcomes: Vec<_> = staged.iter_mut().map(Staged::try_outcome).collect();
+    let in_flight = outcomes.iter().take_while(|outcome| **outcome == Some(Err(AppendError::Latched))).count();
+    assert!((1..6).contains(&in_flight), "the group that was written is in doubt");
+    for outcome in &outcomes[in_flight..] {
+        assert_eq!(*outcome, Some(Err(AppendError::Refused)), "nothing of the others was written");
     }
+    assert_eq!((AppendError::Latched.effect(), AppendError::Refused.effect()), (Effect::Possible, Effect::None));
     assert_eq!(log.wal.status().staged_bytes, 0);
+}
+
+#[test]
+fn a_writer_that_panics_latches_the_log_and_answers_everybody() {
+    let disk = MemDisk::new();
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
+    wal.start(
+        &Io::threads(1),
+        Arc::new(|records| assert!(records.iter().all(|record| &*record.body != b"poison"), "this record makes the writer panic")),
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    let append = |body: &str| runtime.block_on(wal.stage(entries(&[body])).expect("staged"));
+    append("before").expect("durable");
+    assert_eq!(append("poison"), Err(AppendError::Latched));
+    wait_until("the latch", || wal.status().latched.as_deref() == Some("the writer panicked"));
+    assert_eq!(wal.stage(entries(&["after"])).err(), Some(StageError::Latched));
+    assert_eq!(wal.status().staged_bytes, 0);
+    wal.close();
+    assert_eq!(rig(&disk, 2).bodies(), ["before", "poison"], "what was synced is found by the next life");
+}
+
+/// Panics when asked for room once that is wanted; otherwise the disk it wraps.
+struct PanickingDisk {
+    inner: MemDisk,
+    is_armed: AtomicBool,
+}
+
+impl Disk for PanickingDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.open(path, mode)
+    }
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_file(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner.list(dir)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn DirLock>> {
+        self.inner.lock_dir(dir)
+    }
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        assert!(!self.is_armed.load(Ordering::Relaxed), "this call makes the preparing thread panic");
+        self.inner.space(path)
+    }
+}
+
+#[test]
+fn a_preparing_thread_that_panics_latches_the_log_and_nobody_waits_for_it() {
+    let disk = Arc::new(PanickingDisk { inner: MemDisk::new(), is_armed: AtomicBool::new(false) });
+    let (wal, _) = Wal::open(Arc::clone(&disk) as Arc<dyn Disk>, Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
+    disk.is_armed.store(true, Ordering::Relaxed);
+    wal.start(&Io::threads(1), Arc::new(|_| ()));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    // The segments that were ready are used up; who comes behind them is answered.
+    while let Ok(staged) = wal.stage(entries(&[&"x".repeat(3000)])) {
+        let _ = runtime.block_on(staged);
+    }
+    wait_until("the latch", || wal.status().latched.is_some_and(|reason| reason == "the thread that prepares segments panicked"));
+    assert_eq!(wal.status().staged_bytes, 0);
+    wal.close();
 }
 
 #[test]
@@ -134,7 +220,7 @@ fn a_new_segment_whose_name_cannot_be_synced_latches_the_log() {
     let body = "x".repeat(3000);
     log.append(&[&body]).expect("durable");
     disk.inject(fault(Op::SyncDir, FaultKind::Eio));
-    assert_eq!(log.append(&[&body]), Err(AppendError::Latched));
+    assert_eq!(log.append(&[&body]), Err(AppendError::Refused));
     assert!(log.wal.status().latched.is_some());
 }
 

@@ -231,7 +231,7 @@ fn foreign_files_are_left_alone() {
 }
 
 /// Waits for a condition that other threads bring about.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..2_000_000 {
         if holds() {
             return;

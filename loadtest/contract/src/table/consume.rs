@@ -361,6 +361,8 @@ fn bounds() -> Vec<Row> {
                 make("$t", ""),
                 read("$t", "wait=10s").park("a"),
                 read("$t", "wait=10s").park("b"),
+                // Both stand in line before the third asks: it must not take the second one's place.
+                get("/metrics").gives(status(200).in_plain_text(Is::Contains("veena_consumers_parked 2".into()))).until(),
                 read("$t", "")
                     .gives(refusal(429, "rate_limited").says("too many in-flight consume requests for this identity (limit 2 per node)"))
                     .until(),

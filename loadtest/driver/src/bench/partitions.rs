@@ -122,8 +122,7 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
         consumers.spawn(seen.clone().consume(server.addr, topic.clone()));
     }
     let next = Rc::new(Cell::new(0));
-    let run =
-        Run { addr: server.addr, pid: server.pid(), connections: PRODUCERS, pace: Pace::Open(RATE), warm_up, time: options.time };
+    let run = Run { addr: server.addr, pid: server.pid(), connections: PRODUCERS, pace: Pace::Open(RATE), warm_up, time: options.time };
     let measured = load::run(run, |_| Spread { requests: requests.clone(), next: next.clone(), zero }).await?;
     sent += measured.sent_total;
     let (lag, ledger) = server.lag_and_ledger_of(&topics, sent, measured.errors).await?;

@@ -102,9 +102,7 @@ impl Scenario {
                 let seconds = options.time.as_secs() + warm_up(options).as_secs() + 1;
                 Bench::veena(options, connections).run(seconds * CONSUME_RATE_MAX, |_| ConsumeAck::new(TOPIC, 0)).await?
             }
-            What::Cycle(connections) => {
-                Bench::veena(options, connections).run(0, |at| Cycle::new(TOPIC, MESSAGE_BYTES, at)).await?
-            }
+            What::Cycle(connections) => Bench::veena(options, connections).run(0, |at| Cycle::new(TOPIC, MESSAGE_BYTES, at)).await?,
             What::BatchProduce(connections) => {
                 Bench::veena(options, connections).run(0, |at| ProduceBatch::new(TOPIC, MESSAGE_BYTES, at)).await?
             }

@@ -16,7 +16,7 @@ use super::report::Row;
 use super::server::{Kind, Server, TOPIC};
 use super::{Options, usual_share};
 use crate::cpu;
-use crate::http::{Connection, RequestBytes};
+use crate::http::{Connection, Exchange, RequestBytes};
 use crate::load::as_f64;
 
 const PRODUCERS: usize = 2_000;
@@ -26,7 +26,9 @@ const STALL_VARIABLE: &str = "VEENA_STALL_FILE";
 const STALL_FLAG: [&str; 2] = ["--slow-flush", "1ns"];
 /// Nobody stays away longer, whatever the answer says: the wish to send must be there when the disk is back.
 const AWAY_MAX: Duration = Duration::from_secs(1);
-/// How soon the rate must be back, and how long is waited for it.
+/// A server that has not answered by then never will: the disk has been back for long.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// How long is waited for the rate to be back.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
 const RECOVERED_SHARE: f64 = 0.8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -59,7 +61,8 @@ impl Tally {
         let mut connection = Connection::open(addr).await.context("the server takes no connection")?;
         while !self.is_over.load(Ordering::Relaxed) {
             let mut away = Duration::ZERO;
-            match connection.exchange(request.as_bytes()).await {
+            let answered = tokio::time::timeout(ANSWER_MAX, connection.exchange(request.as_bytes())).await;
+            match answered.unwrap_or_else(|_| Err(Exchange::Unanswered(std::io::ErrorKind::TimedOut.into()))) {
                 Ok(answer) if answer.status == 202 => {
                     self.accepted.fetch_add(1, Ordering::Relaxed);
                 }
@@ -160,7 +163,8 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
     }
     tokio::time::sleep(warm_up(options).max(Duration::from_secs(1))).await;
     let before = rate(&tally, options.time.min(Duration::from_secs(10))).await;
-    let peak = stall(&file, pid, STALL.mul_f64(usual_share(options)).max(Duration::from_secs(5))).await?;
+    let time = STALL.mul_f64(usual_share(options)).max(Duration::from_secs(5));
+    let peak = stall(&file, pid, time).await?;
     let recovered = recovery(&tally, before * RECOVERED_SHARE).await;
     let after = rate(&tally, options.time.min(Duration::from_secs(5))).await;
     tally.is_over.store(true, Ordering::Relaxed);
@@ -174,6 +178,7 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
         .with("connections", as_f64(u64::try_from(PRODUCERS)?))
         .with("rate", before)
         .with("rate_after", after)
+        .with("stall_s", time.as_secs_f64())
         .with("peak_rss_mib", as_f64(peak) / 1_048_576.0)
         .with("refused", as_f64(count(&tally.refused)))
         .with("refused_bare", as_f64(count(&tally.refused_bare)))

@@ -54,7 +54,7 @@ impl Fault {
     #[must_use]
     pub fn log_texts(self) -> &'static [&'static str] {
         match self {
-            Self::SyncErrorWal => &["ingress log latched"],
+            Self::SyncErrorWal => &["ingress log latched", "\"code\":\"log_poisoned\""],
             Self::SyncErrorPartition => &[
                 "a partition log could not be synced",
                 "partition log is latched",

@@ -17,12 +17,15 @@ use crate::recorder::Recorder;
 use crate::workload::{Plan, Workload, drain};
 
 const MIB: u64 = 1024 * 1024;
-const VOLUME_BYTES: u64 = 640 * MIB;
-const RESERVE_BYTES: u64 = 64 * MIB;
-/// Below the reserve, and above the quarter of it that is kept for changes of topics.
-const NEARLY_FULL: u64 = RESERVE_BYTES / 2;
+const VOLUME_BYTES: u64 = 512 * MIB;
+const RESERVE_BYTES: u64 = 192 * MIB;
+/// Whether the WAL takes or frees a segment: below the reserve, and above the quarter of it that is kept for changes of topics.
+const NEARLY_FULL: u64 = 116 * MIB;
 /// The room is looked at every two seconds, on a machine that is busy.
 const NOTICED_WITHIN: Duration = Duration::from_secs(15);
+
+/// The journal is written every 100 ms.
+const JOURNAL_CATCHES_UP: Duration = Duration::from_secs(1);
 
 /// What the node may say when its disk is full.
 pub const LOG_TEXTS: &[&str] = &[
@@ -35,7 +38,7 @@ pub const LOG_TEXTS: &[&str] = &[
     "No space left on device",
 ];
 
-/// Fills the disk below the reserve, then to the last byte, starts the node on it, makes room again, drains and judges.
+/// In `dir`: fills the disk below the reserve, then to the last byte, starts the node on it, makes room again, drains and judges.
 ///
 /// # Errors
 /// The node does something else than refuse produce and go on with the rest, or namespaces are refused here.
@@ -76,19 +79,24 @@ pub async fn run(plan: &ChaosPlan, dir: &Path, chance: &mut Chance) -> anyhow::R
 async fn fill_and_empty(volume: &Volume, node: &mut NodeProcess, probe: &mut Probe) -> anyhow::Result<()> {
     let gone = NewTopic { name: "gone".to_owned(), partitions: 1, visibility_ms: 1_000 };
     probe.client().create_topic(&gone).await?;
-    probe.stock(4).await?;
+    probe.stock(6).await?;
 
     volume.fill(NEARLY_FULL)?;
     refuses_produce(probe).await.context("below the reserve")?;
     probe.take_one(NOTICED_WITHIN).await.context("below the reserve")?;
-    probe.client().delete_topic(&gone.name).await.context("below the reserve, with room kept for it")?;
+    // Until it was noticed, the node wrote on: give back what that took of the room that is kept for changes.
+    volume.fill(NEARLY_FULL)?;
+    probe.until_deleted(&gone.name, NOTICED_WITHIN).await.context("below the reserve, with room kept for it")?;
 
     volume.fill(0)?;
     let refused = probe.until_topic_refused(NOTICED_WITHIN).await.context("not a byte free")?;
     ensure!(refused.status == 503 && refused.effect.as_deref() == Some("none"), "a change is refused with {refused:?}");
     probe.take_one(NOTICED_WITHIN).await.context("not a byte free")?;
 
+    // Acks that were answered while not a byte was free are in memory alone. The next ack takes them all to the journal.
     volume.fill(NEARLY_FULL)?;
+    probe.take_one(NOTICED_WITHIN).await.context("a little room again")?;
+    tokio::time::sleep(JOURNAL_CATCHES_UP).await;
     node.kill()?;
     node.start_again_until(|reply| holds(reply, "reserve")).await.context("start on a full disk")?;
     refuses_produce(probe).await.context("started on a full disk")?;

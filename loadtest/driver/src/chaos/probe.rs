@@ -127,6 +127,21 @@ impl Probe {
         bail!("no number is left")
     }
 
+    /// Deletes a topic, and asks again while that is refused.
+    ///
+    /// # Errors
+    /// It still is after `deadline`.
+    pub async fn until_deleted(&mut self, topic: &str, deadline: Duration) -> anyhow::Result<()> {
+        let started = Instant::now();
+        loop {
+            match self.client.delete_topic(topic).await {
+                Err(err) if started.elapsed() > deadline => return Err(err),
+                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
     /// Sends messages until one is refused with the code `code`. Answers the refusal.
     ///
     /// # Errors

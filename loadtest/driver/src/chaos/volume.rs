@@ -1,13 +1,16 @@
 //! A small disk of its own for a node: a file system in memory of limited size, in a mount namespace that needs no root.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 const FILLER: &str = "filler";
+const TRIES: u32 = 100;
 const MOUNT: &str = r#"mount -t tmpfs -o "size=$1,mode=700" tmpfs "$0" && echo mounted && exec cat"#;
 
 /// A mounted volume. It is gone when this value is dropped and nobody uses it any more.
@@ -91,18 +94,27 @@ impl Volume {
         Ok(stat.f_bavail * stat.f_frsize)
     }
 
-    /// Fills it, or empties it again, until `leave` bytes are free.
+    /// Makes the filler so large that `leave` bytes are free. The node writes meanwhile, so it is nearly that.
     ///
     /// # Errors
-    /// There is less room already, without the filler.
+    /// There is less room even without the filler, or the system refuses.
     pub fn fill(&self, leave: u64) -> anyhow::Result<()> {
-        self.empty()?;
-        let filler = File::create_new(self.outside().join(FILLER))?;
-        let more = self.available()?.checked_sub(leave).context("the volume is fuller than it is to become")?;
-        if more > 0 {
-            rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, more).context("cannot fill the volume")?;
+        let path = self.outside().join(FILLER);
+        let filler = OpenOptions::new().create(true).truncate(false).write(true).open(path).context("cannot fill the volume")?;
+        for _ in 0..TRIES {
+            let (available, filled) = (self.available()?, filler.metadata()?.len());
+            if available < leave {
+                filler.set_len(filled.checked_sub(leave - available).context("the volume is fuller than it is to become")?)?;
+            } else if available > leave {
+                match rustix::fs::fallocate(&filler, FallocateFlags::empty(), filled, available - leave) {
+                    // Somebody else was faster.
+                    Err(Errno::NOSPC) => continue,
+                    outcome => outcome.context("cannot fill the volume")?,
+                }
+            }
+            return Ok(());
         }
-        Ok(())
+        bail!("the volume cannot be filled: somebody else takes its room again and again")
     }
 
     /// Takes the filler away.

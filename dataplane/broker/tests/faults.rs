@@ -1,0 +1,216 @@
+//! What the engine does when the disk or the leader fails it: it keeps the data, says so, and goes on.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use veena_broker::errors::{ConsumeError, ProduceError};
+use veena_broker::message::{ConsumeRequest, NewMessage, PartitionStats};
+use veena_contract::{Effect, Offset, TopicId};
+use veena_storage::disk::Disk;
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
+
+use crate::support::{FakeCatalog, Node, link, name, replay_all, small_config, tenant, text, topic};
+
+const TOPIC: &str = "/data/topics/default/0000000000000001";
+
+fn fault(op: Op, path: &str, times: u64) -> Fault {
+    Fault { op, path_contains: path.into(), after: 0, times, kind: FaultKind::Eio }
+}
+
+fn orders() -> Arc<FakeCatalog> {
+    let catalog = FakeCatalog::new();
+    catalog.put(topic("orders", 1, 1));
+    catalog
+}
+
+fn is_there(disk: &MemDisk, path: &str) -> bool {
+    disk.exists(Path::new(path)).expect("asked")
+}
+
+fn quarantined(disk: &MemDisk) -> usize {
+    disk.list(Path::new("/data/quarantine")).map_or(0, |entries| entries.len())
+}
+
+/// Opens the log of `orders`.
+async fn stats(node: &Node) -> Option<PartitionStats> {
+    node.broker.describe(&tenant(), &name("orders"), None).await.expect("known").pop().flatten()
+}
+
+fn message(payload: &str) -> NewMessage {
+    NewMessage { key: None, partition: None, headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_whose_last_write_fails_says_so() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    assert!(node.produce("orders", None, "one").await);
+    let delivery = node.consume("orders", 5_000).await.expect("the message");
+    assert!(node.ack("orders", &delivery));
+    for op in [Op::Write, Op::Sync, Op::Create] {
+        disk.inject(fault(op, "settle", u64::MAX));
+    }
+    assert!(!node.broker.stop().await, "the ack is not on the disk");
+    disk.clear_faults();
+    disk.crash_power(&mut || 0);
+    let node = Node::start(Arc::new(disk.reopen()), &catalog, 2).await;
+    assert_eq!(text(&node.consume("orders", 5_000).await.expect("it comes again")), "one");
+    assert!(node.broker.stop().await, "nothing is wrong any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stop_writes_again_after_a_failure_is_durable_when_it_says_so() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    assert!(node.produce("orders", None, "one").await);
+    let delivery = node.consume("orders", 5_000).await.expect("the message");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(node.ack("orders", &delivery));
+    disk.inject(fault(Op::Write, "settle", 1));
+    assert!(node.broker.stop().await, "the second attempt succeeds");
+    disk.crash_power(&mut || 0);
+    let node = Node::start(Arc::new(disk.reopen()), &catalog, 2).await;
+    assert!(node.consume("orders", 1_000).await.is_none(), "the ack survived the power cut");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_topic_keeps_its_directory_until_the_leader_confirms() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    assert!(node.produce("orders", None, "one").await);
+    assert!(node.consume("orders", 5_000).await.is_some());
+    catalog.set_leaderless(true);
+    catalog.remove(TopicId(1));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(is_there(&disk, TOPIC), "nothing goes on this node's own view");
+    assert_eq!(quarantined(&disk), 0);
+    catalog.set_leaderless(false);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!is_there(&disk, TOPIC));
+    assert_eq!(quarantined(&disk), 1, "set aside, not removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn topic_directories_that_cannot_be_listed_are_looked_at_again() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    assert!(node.produce("orders", None, "one").await);
+    assert!(node.consume("orders", 5_000).await.is_some());
+    disk.inject(fault(Op::List, "/data/topics", 3));
+    catalog.remove(TopicId(1));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(quarantined(&disk), 1, "an error is not an empty directory");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_produce_in_flight_when_the_log_latches_is_in_doubt() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    assert!(node.produce("orders", None, "before").await);
+    disk.inject(fault(Op::Sync, "/ingress", 1));
+    let first = node.broker.produce(&tenant(), &name("orders"), message("in flight")).await.expect_err("the sync failed");
+    assert!(matches!(first, ProduceError::LogPoisoned));
+    let later = node.broker.produce(&tenant(), &name("orders"), message("later")).await.expect_err("latched");
+    assert!(matches!(later, ProduceError::LogLatched));
+    assert_eq!((first.effect(), later.effect()), (Effect::Possible, Effect::None));
+    assert_eq!(first.to_string(), later.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_fails_once_gives_its_lease_back() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    assert!(node.produce("orders", None, "one").await);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    node.broker.stop().await;
+    let disk = disk.reopen();
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 2).await;
+    // Opens the log, so that the fault meets the read of the message.
+    assert!(stats(&node).await.is_some());
+    disk.inject(fault(Op::Read, "/p00000", 1));
+    let request = ConsumeRequest {
+        tenant: tenant(),
+        topic: name("orders"),
+        partition: None,
+        messages_max: 1,
+        bytes_max: 1024 * 1024,
+        wait: Duration::ZERO,
+    };
+    let refused = node.broker.consume(request).await.map(|_| ()).expect_err("the read fails");
+    assert!(matches!(refused, ConsumeError::ReadFailed), "{refused}");
+    let delivery = node.consume("orders", 0).await.expect("at once, not after the visibility timeout");
+    assert_eq!(text(&delivery), "one");
+}
+
+fn segments(disk: &MemDisk) -> Vec<PathBuf> {
+    let dir = Path::new(TOPIC).join("p00000");
+    let entries = disk.list(&dir).expect("listed");
+    entries.into_iter().filter(|entry| entry.name.ends_with(".log")).map(|entry| dir.join(entry.name)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retention_reaches_a_log_that_nobody_has_open() {
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    let mut record = topic("orders", 1, 1);
+    record.retention_ms = 3_600_000;
+    catalog.put(record);
+    let mut config = small_config();
+    config.idle_log_eviction_ms = 60_000;
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config).await;
+    for n in 0..60 {
+        assert!(node.produce("orders", None, &format!("{n:04}{}", "x".repeat(4_000))).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let before = segments(&disk).len();
+    assert!(before > 3, "there are sealed segments");
+    assert_eq!(node.broker.open_logs(), 0, "nobody uses the log");
+    tokio::time::sleep(Duration::from_secs(3 * 3_600)).await;
+    assert!(segments(&disk).len() < before, "it ages all the same");
+    assert_eq!(node.broker.open_logs(), 0, "the walk leaves no log open");
+    assert_eq!(replay_from_oldest(&node).await, 0, "nothing that is too old is left");
+}
+
+/// How many messages can be read from the oldest offset on.
+async fn replay_from_oldest(node: &Node) -> usize {
+    let stats = stats(node).await.expect("open");
+    usize::try_from(stats.log_end.0 - stats.oldest.0).expect("few")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_error_lets_no_delayed_message_pass() {
+    const DELAY: Duration = Duration::from_secs(60);
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    let (mut parent, mut child) = (topic("orders", 1, 1), topic("later", 2, 1));
+    link(&mut parent, &mut child, 60_000, vec![Offset(0)]);
+    catalog.put(parent);
+    catalog.put(child);
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    for payload in ["one", "two", "three"] {
+        assert!(node.produce("orders", None, payload).await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    node.broker.stop().await;
+    // The next life reads the parent from the disk, and cannot for a while. Its clock begins where the first one's did.
+    let disk = disk.reopen();
+    let started = tokio::time::Instant::now();
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 2).await;
+    assert!(stats(&node).await.is_some());
+    disk.inject(fault(Op::Read, "0000000000000001/p00000", 200));
+    assert!(node.consume("later", 30_000).await.is_none(), "nothing is delivered early");
+    disk.clear_faults();
+    let mut seen = BTreeMap::new();
+    for expected in ["one", "two", "three"] {
+        let delivery = node.consume("later", 120_000).await.expect("delivered once it can be read");
+        assert!(started.elapsed() >= DELAY, "never early: {:?}", started.elapsed());
+        assert_eq!(text(&delivery), expected, "in order, none left out");
+        assert!(node.ack("later", &delivery));
+        *seen.entry(text(&delivery)).or_insert(0) += 1;
+    }
+    assert!(seen.values().all(|count| *count == 1));
+    let copies: Vec<String> = replay_all(&node, "later", 0).await.into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(copies, ["one", "two", "three"]);
+}
