@@ -53,6 +53,12 @@ impl DestinationQueue {
         self.records.is_empty() && !self.is_running
     }
 
+    fn push(&mut self, record: WalRecord) {
+        self.bytes += record.body.len();
+        self.is_mixed = self.records.back().is_some_and(|last| self.is_mixed || last.seq > record.seq);
+        self.records.push_back(record);
+    }
+
     /// Bytes of bodies queued.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -143,9 +149,7 @@ pub fn enqueue_one(core: &Arc<Core>, record: WalRecord) {
     core.dispatch.add_bytes(bytes);
     let must_start = {
         let mut queue = partition.queue.lock();
-        queue.bytes += bytes;
-        queue.is_mixed = queue.records.back().is_some_and(|last| queue.is_mixed || last.seq > record.seq);
-        queue.records.push_back(record);
+        queue.push(record);
         let must_start = !std::mem::replace(&mut queue.is_running, true);
         if must_start {
             core.dispatch.activate(&partition);
@@ -306,5 +310,35 @@ fn settle(core: &Core, queue: &mut DestinationQueue, stream: StreamId, through: 
     let is_finished = stream != core.wal_stream() && queue.records.front().is_none_or(|record| record.stream != stream);
     if is_finished {
         queue.windows.remove(&stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use veena_storage::wal::{Destination, RecordKind};
+
+    use super::*;
+
+    fn record(stream: u128, seq: u64) -> WalRecord {
+        let destination = Destination { group: 1, partition: 0 };
+        WalRecord { seq: WalSeq(seq), stream: StreamId(stream), kind: RecordKind::Accept, destination, body: Bytes::from_static(b"x") }
+    }
+
+    #[test]
+    fn the_oldest_record_bounds_the_checkpoint_wherever_it_stands() {
+        let mut queue = DestinationQueue::default();
+        for (stream, seq) in [(2, 100), (1, 50), (1, 51), (2, 101)] {
+            queue.push(record(stream, seq));
+        }
+        assert_eq!(queue.front(), Some(WalSeq(50)), "a record of a former life stands behind a newer one");
+        queue.settle(StreamId(2), 100);
+        assert_eq!(queue.front(), Some(WalSeq(50)));
+        queue.settle(StreamId(1), 51);
+        assert_eq!(queue.front(), Some(WalSeq(101)));
+        queue.settle(StreamId(2), 101);
+        queue.push(record(2, 102));
+        queue.push(record(2, 103));
+        assert!(!queue.is_mixed, "in order again once it was empty");
     }
 }
