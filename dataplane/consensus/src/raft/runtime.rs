@@ -46,7 +46,7 @@ impl RngCore for Jitter {
     }
 }
 
-/// [`TokioRuntime`] with [`Jitter`] in place of the thread's random generator.
+/// [`TokioRuntime`] with a seeded one in place of the thread's random generator.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RaftRuntime;
 

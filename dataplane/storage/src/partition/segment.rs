@@ -79,7 +79,7 @@ impl SegmentHeader {
     /// Reads a header.
     ///
     /// # Errors
-    /// [`SegmentHeaderError`].
+    /// When the bytes are not such a header.
     pub fn decode(bytes: &[u8]) -> Result<Self, SegmentHeaderError> {
         Self::read(bytes).ok_or(SegmentHeaderError::Damaged)?
     }

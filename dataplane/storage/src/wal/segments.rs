@@ -54,7 +54,7 @@ pub(super) enum NoSegment {
 }
 
 pub(super) fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Clean segments, and the making of more.

@@ -211,6 +211,8 @@ fn refusals() -> Vec<Row> {
                     slot: "a",
                     bytes: "POST /v1/topics/$t/produce HTTP/1.1\r\nHost: x\r\nX-Narad-Client: c\r\nContent-Length: 2\r\n\r\nx".into(),
                 },
+                // The held one is counted before the next asks: it must not be the one that is refused. The other in flight is this question.
+                get("/metrics").gives(status(200).in_plain_text(Is::Contains("veena_http_requests_in_flight 2".into()))).until(),
                 send("$t", "", "z")
                     .gives(refusal(429, "rate_limited").says("too many in-flight produce requests for this identity (limit 1 per node)"))
                     .until(),

@@ -18,7 +18,7 @@ pub struct Row {
     pub about: String,
     /// Which round, from 1; 0 for a median.
     pub round: u32,
-    /// The figures that were taken, by name; see [`COLUMNS`].
+    /// The figures that were taken, by name; the columns of the table.
     pub figures: BTreeMap<&'static str, f64>,
     /// The first error, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
