@@ -104,6 +104,10 @@ pub struct DispatchState {
     active: Mutex<BTreeMap<PartitionId, Arc<Partition>>>,
     /// Where the reader of former opens' records stands; `None` once it is through.
     backlog: Mutex<Option<WalSeq>>,
+    /// Of the bytes queued, those of former lives.
+    former_bytes: AtomicUsize,
+    /// This life's records no longer wait for those of former lives.
+    is_order_given_up: AtomicBool,
     progress: Notify,
     checkpoint: AtomicU64,
 }
@@ -127,6 +131,31 @@ impl DispatchState {
     /// Everything below is queued, or was.
     pub fn set_enqueued_end(&self, end: WalSeq) {
         self.enqueued_end.store(end.0, Ordering::Release);
+    }
+
+    /// Bytes queued of former lives.
+    pub fn former_bytes(&self) -> usize {
+        self.former_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a former life were queued.
+    pub fn add_former(&self, bytes: usize) {
+        self.former_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of a former life left a queue.
+    pub fn sub_former(&self, bytes: usize) {
+        self.former_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Must this life's records wait, since earlier ones of a former life may still be read?
+    pub fn may_former_come(&self) -> bool {
+        !self.is_order_given_up.load(Ordering::Relaxed) && self.backlog.lock().is_some()
+    }
+
+    /// Destinations that stand still keep the reader from going on: the others wait no longer.
+    pub fn give_up_order(&self) -> bool {
+        !self.is_order_given_up.swap(true, Ordering::Relaxed)
     }
 
     /// A destination has records.

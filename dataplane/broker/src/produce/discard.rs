@@ -80,6 +80,9 @@ impl Orphans {
         let mut queue = partition.queue.lock();
         let bytes = queue.bytes();
         for record in queue.drain() {
+            if record.stream != core.wal_stream() {
+                core.dispatch.sub_former(record.body.len());
+            }
             self.add(core, record);
         }
         core.dispatch.sub_bytes(bytes);

@@ -23,17 +23,20 @@ use crate::topics::Topic;
 const PACE: Duration = Duration::from_millis(1);
 /// A destination with this many records waiting is not paced.
 const PACED_RECORDS_MAX: usize = 512;
+/// How long a destination waits for records of a former life that are still being read.
+const FORMER_PAUSE: Duration = Duration::from_millis(10);
 const BACKOFF_MS_MIN: u64 = 50;
 const BACKOFF_MS_MAX: u64 = 1000;
 
 /// Records accepted on this node for one partition and not yet committed there, oldest first.
 #[derive(Default)]
 pub struct DestinationQueue {
+    /// Of former lives of the node: they go first, so that no later record of a key overtakes an earlier one.
+    former: VecDeque<WalRecord>,
+    /// Of this life.
     records: VecDeque<WalRecord>,
     bytes: usize,
     is_running: bool,
-    /// Records of a former life stand behind newer ones: the queue is not in WAL order.
-    is_mixed: bool,
     last_sent: Option<Instant>,
     windows: BTreeMap<StreamId, SenderWindow>,
 }
@@ -50,13 +53,16 @@ impl DestinationQueue {
     /// Is nothing queued, and nothing under way?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty() && !self.is_running
+        self.has_nothing() && !self.is_running
     }
 
-    fn push(&mut self, record: WalRecord) {
+    fn push(&mut self, record: WalRecord, is_former: bool) {
         self.bytes += record.body.len();
-        self.is_mixed = self.records.back().is_some_and(|last| self.is_mixed || last.seq > record.seq);
-        self.records.push_back(record);
+        if is_former {
+            self.former.push_back(record);
+        } else {
+            self.records.push_back(record);
+        }
     }
 
     /// Bytes of bodies queued.
@@ -68,27 +74,32 @@ impl DestinationQueue {
     /// How many records are queued.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.records.len()
+        self.former.len() + self.records.len()
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.former.is_empty() && self.records.is_empty()
     }
 
     /// The oldest record that is not known to be committed.
     #[must_use]
     pub fn front(&self) -> Option<WalSeq> {
-        if self.is_mixed {
-            return self.records.iter().map(|record| record.seq).min();
-        }
-        self.records.front().map(|record| record.seq)
+        let oldest = |records: &VecDeque<WalRecord>| records.front().map(|record| record.seq);
+        [oldest(&self.former), oldest(&self.records)].into_iter().flatten().min()
     }
 
     /// Takes everything out (the topic is gone).
     pub fn drain(&mut self) -> Vec<WalRecord> {
         self.bytes = 0;
         self.windows.clear();
-        self.records.drain(..).collect()
+        self.former.drain(..).chain(self.records.drain(..)).collect()
     }
 
     /// What to send now, or how long to wait for company first.
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant, may_former_come: bool) -> Next {
+        if self.former.is_empty() && may_former_come {
+            return Next::Wait(FORMER_PAUSE);
+        }
         let due = self.last_sent.map_or(now, |last| last + PACE);
         if self.records.len() < PACED_RECORDS_MAX && due > now {
             return Next::Wait(due - now);
@@ -99,11 +110,12 @@ impl DestinationQueue {
 
     /// Records of one stream from the front, as many as one commit takes. Bodies are shared, not copied.
     fn head(&self) -> Vec<WalRecord> {
-        let Some(first) = self.records.front() else {
+        let records = if self.former.is_empty() { &self.records } else { &self.former };
+        let Some(first) = records.front() else {
             return Vec::new();
         };
         let mut bytes = 0;
-        self.records
+        records
             .iter()
             .take(limits::COMMIT_RECORDS_MAX)
             .take_while(|record| {
@@ -117,10 +129,12 @@ impl DestinationQueue {
     /// Everything of `stream` up to `through` is committed.
     fn settle(&mut self, stream: StreamId, through: u64) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
-        while self.records.front().is_some_and(|record| record.stream == stream && record.seq.0 <= through) {
-            if let Some(record) = self.records.pop_front() {
-                count += 1;
-                bytes += record.body.len();
+        for records in [&mut self.former, &mut self.records] {
+            while records.front().is_some_and(|record| record.stream == stream && record.seq.0 <= through) {
+                if let Some(record) = records.pop_front() {
+                    count += 1;
+                    bytes += record.body.len();
+                }
             }
         }
         self.bytes -= bytes;
@@ -146,10 +160,14 @@ pub fn enqueue_one(core: &Arc<Core>, record: WalRecord) {
         return;
     };
     let bytes = record.body.len();
+    let is_former = record.stream != core.wal_stream();
     core.dispatch.add_bytes(bytes);
+    if is_former {
+        core.dispatch.add_former(bytes);
+    }
     let must_start = {
         let mut queue = partition.queue.lock();
-        queue.push(record);
+        queue.push(record, is_former);
         let must_start = !std::mem::replace(&mut queue.is_running, true);
         if must_start {
             core.dispatch.activate(&partition);
@@ -169,14 +187,14 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
     loop {
         let next = {
             let mut queue = partition.queue.lock();
-            if queue.records.is_empty() || token.is_cancelled() || topic.is_gone() {
+            if queue.has_nothing() || token.is_cancelled() || topic.is_gone() {
                 queue.is_running = false;
-                if queue.records.is_empty() {
+                if queue.has_nothing() {
                     core.dispatch.deactivate(partition);
                 }
                 break;
             }
-            queue.next(Instant::now())
+            queue.next(Instant::now(), core.dispatch.may_former_come())
         };
         let head = match next {
             Next::Send(head) => head,
@@ -276,9 +294,9 @@ fn with_window(
     stream: StreamId,
     act: impl FnOnce(&mut SenderWindow, &dyn Fn(u64) -> Option<u32>) -> Start,
 ) -> Option<Start> {
-    let DestinationQueue { records, windows, .. } = queue;
+    let DestinationQueue { former, records, windows, .. } = queue;
     let hash_of = |sequence: u64| {
-        let found = records.iter().find(|record| record.stream == stream && record.seq.0 >= sequence);
+        let found = former.iter().chain(records.iter()).find(|record| record.stream == stream && record.seq.0 >= sequence);
         found.filter(|record| record.seq.0 == sequence).map(|record| crc32c::crc32c(&record.body))
     };
     windows.get_mut(&stream).map(|window| act(window, &hash_of))
@@ -304,10 +322,13 @@ fn on_start(core: &Core, partition: &Partition, queue: &mut DestinationQueue, st
 fn settle(core: &Core, queue: &mut DestinationQueue, stream: StreamId, through: u64) {
     let (count, bytes) = queue.settle(stream, through);
     core.dispatch.sub_bytes(bytes);
+    if stream != core.wal_stream() {
+        core.dispatch.sub_former(bytes);
+    }
     if count > 0 {
         core.dispatch.note_progress();
     }
-    let is_finished = stream != core.wal_stream() && queue.records.front().is_none_or(|record| record.stream != stream);
+    let is_finished = stream != core.wal_stream() && queue.former.front().is_none_or(|record| record.stream != stream);
     if is_finished {
         queue.windows.remove(&stream);
     }
@@ -329,16 +350,18 @@ mod tests {
     fn the_oldest_record_bounds_the_checkpoint_wherever_it_stands() {
         let mut queue = DestinationQueue::default();
         for (stream, seq) in [(2, 100), (1, 50), (1, 51), (2, 101)] {
-            queue.push(record(stream, seq));
+            queue.push(record(stream, seq), stream == 1);
         }
-        assert_eq!(queue.front(), Some(WalSeq(50)), "a record of a former life stands behind a newer one");
+        assert_eq!(queue.front(), Some(WalSeq(50)), "a record of a former life came after a newer one");
+        assert_eq!(queue.head().iter().map(|record| record.seq.0).collect::<Vec<_>>(), [50, 51], "and goes first");
         queue.settle(StreamId(2), 100);
         assert_eq!(queue.front(), Some(WalSeq(50)));
         queue.settle(StreamId(1), 51);
         assert_eq!(queue.front(), Some(WalSeq(101)));
         queue.settle(StreamId(2), 101);
-        queue.push(record(2, 102));
-        queue.push(record(2, 103));
-        assert!(!queue.is_mixed, "in order again once it was empty");
+        assert!(queue.is_empty());
+        queue.push(record(2, 102), false);
+        assert!(matches!(queue.next(Instant::now(), true), Next::Wait(_)), "records of a former life may still come");
+        assert!(matches!(queue.next(Instant::now(), false), Next::Send(_)));
     }
 }
