@@ -110,6 +110,7 @@ pub struct PartitionNumbers {
     /// The first offset that is not settled, if told.
     #[serde(default)]
     pub frontier: Option<u64>,
+    status: String,
 }
 
 #[derive(Deserialize)]
@@ -335,7 +336,10 @@ impl Client {
         if reply.status != 200 {
             return Err(reply.refused("cannot describe the topic"));
         }
-        Ok(serde_json::from_slice::<Described>(&reply.body).context("the description of a topic")?.partition_stats)
+        let mut described = serde_json::from_slice::<Described>(&reply.body).context("the description of a topic")?.partition_stats;
+        // One whose log cannot be opened now is described with zeros, which say nothing of it.
+        described.retain(|numbers| numbers.status == "ok");
+        Ok(described)
     }
 
     /// The node's metrics.

@@ -27,8 +27,7 @@ pub(super) async fn run(plan: Plan, recorder: Arc<Recorder>, stop: CancellationT
 /// One recorded description of a topic.
 pub(super) async fn observe(client: &mut Client, number: u32, topic: &str, recorder: &Recorder) -> anyhow::Result<()> {
     let at = recorder.now_us();
-    // A partition whose log cannot be opened now is described with zeros, which say nothing of it.
-    for numbers in client.describe(topic).await?.into_iter().filter(|numbers| numbers.status.as_deref() == Some("ok")) {
+    for numbers in client.describe(topic).await? {
         let observed = Observed {
             topic: topic_key(topic),
             partition: numbers.index,
