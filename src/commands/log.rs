@@ -7,9 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use veena_contract::Offset;
+use veena_node::PromisedEnds;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::{DirLock, Disk};
-use veena_storage::offline::{self, FileKind, Finding, Span, Survey};
+use veena_storage::offline::{self, FileKind, Finding, Found, LostEnd, Span, Survey};
 use veena_storage::partition::SideKind;
 
 use super::Global;
@@ -22,7 +24,8 @@ pub enum LogCommand {
     Verify(Target),
     /// List the files of every log with what they hold. Changes nothing.
     Inspect(Target),
-    /// Make derived files again and keep copies of damaged ranges. Says what it would do; with --apply does it. Never drops a record.
+    /// Make derived files again, keep copies of damaged ranges, set a WAL aside whose newest segments are missing. Says what it would do; with
+    /// --apply does it. Never drops a record.
     Repair(RepairArgs),
 }
 
@@ -50,6 +53,8 @@ struct Held {
     dir: PathBuf,
     /// The node's data directory, or the partition's own when it lies in none.
     root: PathBuf,
+    /// What the node's settle journal says of the ends of its logs; `None` when there is none.
+    promised: Option<PromisedEnds>,
     _lock: Box<dyn DirLock>,
 }
 
@@ -75,17 +80,24 @@ fn hold(dir: &Path) -> Result<Held, Failure> {
         io::ErrorKind::WouldBlock => anyhow::anyhow!("{} is in use: stop the node first", root.display()),
         _ => anyhow::Error::from(error).context(format!("cannot lock {}", root.display())),
     })?;
-    Ok(Held { disk, dir: whole, root, _lock: lock })
+    let promised = PromisedEnds::read(disk.as_ref(), &root)
+        .map_err(|error| anyhow::Error::from(error).context(format!("cannot read the settle journal in {}", root.display())))?;
+    Ok(Held { disk, dir: whole, root, promised, _lock: lock })
 }
 
 impl Held {
-    fn survey(&self) -> Result<Survey, Failure> {
-        let found = offline::find(self.disk.as_ref(), &self.dir).map_err(|error| match error {
+    fn find(&self) -> Result<Found, Failure> {
+        offline::find(self.disk.as_ref(), &self.dir).map_err(|error| match error {
             offline::OfflineError::NotOurs { .. } => Failure::Usage(error.to_string()),
             error => Failure::Failed(error.into()),
-        })?;
+        })
+    }
+
+    fn survey(&self) -> Result<Survey, Failure> {
+        let found = self.find()?;
+        let promised = |dir: &Path| self.promised.as_ref().map_or(Offset(0), |ends| ends.of(dir));
         let bar = output::progress(found.bytes, "reading");
-        let survey = offline::survey(&self.disk, &found, &mut |bytes| bar.inc(bytes)).map_err(anyhow::Error::from)?;
+        let survey = offline::survey(&self.disk, &found, &promised, &mut |bytes| bar.inc(bytes)).map_err(anyhow::Error::from)?;
         bar.finish_and_clear();
         Ok(survey)
     }
@@ -100,8 +112,15 @@ fn verify(global: &Global, held: &Held) -> Outcome {
     let records: u64 = survey.files.iter().map(|file| file.records).sum();
     tell_findings(global, &survey.findings)?;
     if global.json {
-        output::json(&json!({ "files": survey.files.len(), "records": records, "damaged": survey.findings.len() }))?;
+        let (files, damaged) = (survey.files.len(), survey.findings.len());
+        output::json(&json!({ "files": files, "records": records, "damaged": damaged, "ends_known": held.promised.is_some() }))?;
     } else {
+        if held.promised.is_none() {
+            output::line(
+                "note: no settle journal was found, so it is not known how far the logs were published: a damaged or missing end of a log \
+                 counts as a torn tail",
+            )?;
+        }
         output::line(format!("{} file(s), {records} intact record(s), {} damaged range(s)", survey.files.len(), survey.findings.len()))?;
     }
     verdict(&survey.findings)
@@ -184,7 +203,20 @@ fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
         }
         output::line(format!("{}{action} {}: {detail}", if apply { "" } else { "would " }, path.display()))
     };
+    let lost = survey.lost_end.zip(held.find()?.wal);
+    if let Some((end, wal)) = &lost {
+        let to = if apply {
+            offline::set_wal_aside(held.disk.as_ref(), wal, &quarantine, now_ms).map_err(anyhow::Error::from)?
+        } else {
+            quarantine.clone()
+        };
+        let records = survey.files.iter().filter(|file| file.kind == FileKind::Wal).map(|file| file.records).sum();
+        tell("set aside", wal, format!("{}, to {}", loss_text(end, records), to.display()))?;
+    }
     for finding in &survey.findings {
+        if lost.as_ref().is_some_and(|(_, wal)| finding.path.starts_with(wal)) {
+            continue;
+        }
         let kept = if apply {
             let disk = held.disk.as_ref();
             match offline::keep_copy(disk, &quarantine, finding, now_ms).map_err(anyhow::Error::from)? {
@@ -212,6 +244,19 @@ fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
         tell("make again", &derived.part.path, what.to_owned())?;
     }
     finish_repair(global, held, apply, steps)
+}
+
+/// What is gone with the newest segments of a WAL, and what is not.
+fn loss_text(lost: &LostEnd, records: u64) -> String {
+    let LostEnd { checkpoint, durable_end, .. } = lost;
+    let known = match durable_end.0.saturating_sub(checkpoint.0) {
+        0 => "None is known of.".to_owned(),
+        count => format!("{count} are known of, the sequences {checkpoint}..{durable_end}."),
+    };
+    format!(
+        "lost are the records that were accepted and not dispatched, from sequence {checkpoint} on. {known} The {records} record(s) that are \
+         left in it are dispatched. The next start begins a new log; put the missing segments back instead, if you have them"
+    )
 }
 
 fn finish_repair(global: &Global, held: &Held, apply: bool, steps: usize) -> Outcome {

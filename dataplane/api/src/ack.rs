@@ -90,6 +90,12 @@ fn result_of(result: Result<(), Problem>) -> AckResult {
     }
 }
 
+/// For the fuzzer: how many handles of a batch ack are kept, and how many there are.
+pub(crate) fn count_handles(body: &[u8]) -> Option<(usize, usize)> {
+    let Handles { list, total } = json::decode::<Batch>(body).ok()?.receipt_handles?;
+    Some((list.len(), total))
+}
+
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Batch {

@@ -50,8 +50,6 @@ fn unknown_encoding() -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorCode::UnsupportedMediaType, text)
 }
 
-/// A zstd window larger than a whole body may be is never needed.
-const ZSTD_WINDOW_LOG_MAX: u32 = 24;
 const UNPACK_STEP_BYTES: u64 = 256 * 1024;
 
 /// Unpacks a body. What it grows to is reserved before it is there.
@@ -63,7 +61,7 @@ pub(crate) fn unpack(packed: Bytes, encoding: Encoding, reserved: &mut Reserved,
         Encoding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed.as_ref())),
         Encoding::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(packed.as_ref()).map_err(broken)?;
-            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(broken)?;
+            decoder.window_log_max(limits::PRODUCE_BATCH_ZSTD_WINDOW_LOG_MAX).map_err(broken)?;
             Box::new(decoder)
         }
     };

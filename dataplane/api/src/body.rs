@@ -9,13 +9,13 @@ use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
-use veena_contract::ErrorCode;
+use veena_contract::{ErrorCode, limits};
 
 use crate::budget::Reserved;
 use crate::problem::Problem;
 
 /// How long a whole body may take, however steadily it trickles.
-const BODY_TOTAL: Duration = Duration::from_secs(60);
+const BODY_TOTAL: Duration = Duration::from_millis(limits::BODY_MS_MAX);
 /// Up to this size a body is copied out of the connection's read buffer instead of pinning it.
 const COPY_BYTES_MAX: usize = 16 * 1024;
 

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
+use veena_contract::limits;
 
 use crate::conn::{Conn, Written};
 
 /// How long a closing connection keeps reading what its client still sends.
-const LINGER: Duration = Duration::from_secs(5);
-/// How many bytes it reads at most.
-const LINGER_BYTES_MAX: usize = 64 * 1024 * 1024;
+const LINGER: Duration = Duration::from_millis(limits::LINGER_MS_MAX);
 
 /// A stream that reports to its [`Conn`].
 pub(crate) struct ClientIo<S, D: Written> {
@@ -87,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, D: Written> AsyncWrite for ClientIo<S, D
             return Poll::Ready(Ok(()));
         }
         let mut scratch = [0u8; 4096];
-        while closing.read_bytes < LINGER_BYTES_MAX {
+        while closing.read_bytes < limits::LINGER_BYTES_MAX {
             let mut buf = ReadBuf::new(&mut scratch);
             match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf)) {
                 Ok(()) if !buf.filled().is_empty() => closing.read_bytes += buf.filled().len(),

@@ -4,9 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::IgnoredAny;
 use veena_broker::message::Delivery;
-
-/// A payload nested deeper than this is served as a string: embedded, it would break its reader's parser, and with it the whole answer.
-const EMBED_DEPTH_MAX: usize = 1000;
+use veena_contract::limits;
 
 /// Appends one message, without a line end.
 pub(crate) fn write(out: &mut Vec<u8>, topic: &str, message: &Delivery) {
@@ -86,7 +84,7 @@ fn starts_like_json(payload: &[u8]) -> bool {
 
 /// Does a valid JSON text stay within the depth that may be embedded?
 fn is_flat_enough(json: &[u8]) -> bool {
-    if json.len() <= EMBED_DEPTH_MAX {
+    if json.len() <= limits::EMBED_DEPTH_MAX {
         return true;
     }
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
@@ -106,7 +104,7 @@ fn is_flat_enough(json: &[u8]) -> bool {
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > EMBED_DEPTH_MAX {
+        if depth > limits::EMBED_DEPTH_MAX {
             return false;
         }
     }

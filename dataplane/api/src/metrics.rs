@@ -243,12 +243,11 @@ fn render_engine(out: &mut String, state: &ApiState) {
     let directory = broker.directory_numbers();
     single(out, "data_dir_available_bytes", "gauge", directory.available_bytes);
     single(out, "quarantined_bytes", "gauge", directory.quarantined_bytes);
-    for (name, durations) in [
-        ("storage_flush_duration_seconds", &broker.metrics().log_append_seconds),
-        ("storage_fsync_duration_seconds", &broker.metrics().log_sync_seconds),
-    ] {
-        kind(out, name, "histogram");
-        histogram(out, &format!("veena_{name}"), "", durations);
+    kind(out, "storage_flush_duration_seconds", "histogram");
+    histogram(out, "veena_storage_flush_duration_seconds", "", &broker.metrics().log_append_seconds);
+    kind(out, "storage_fsync_duration_seconds", "histogram");
+    for (log, durations) in broker.metrics().sync_seconds() {
+        histogram(out, "veena_storage_fsync_duration_seconds", &format!("log=\"{log}\""), durations);
     }
 }
 

@@ -85,7 +85,8 @@ async fn check_schema(call: &Call<'_>, topic: &TopicName, partition: Option<Part
     if let Some(partition) = partition.filter(|partition| partition.get() >= record.partitions) {
         return Err(ProduceError::NoSuchPartition { partition: partition.get(), count: record.partitions }.into());
     }
-    call.state.schemas.check(&call.state.metrics, &record, payload).await
+    let checked = call.state.schemas.check(&call.state.metrics, &record, std::slice::from_ref(payload)).await;
+    checked.map_err(|(_, problem)| problem)
 }
 
 /// What a produce's query asks for.

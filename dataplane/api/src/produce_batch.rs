@@ -16,8 +16,6 @@ use crate::problem::Problem;
 use crate::produce;
 use crate::query;
 
-/// Bodies up to this size need no room in the budget.
-const FREE_UP_TO: usize = 1024 * 1024;
 /// Bodies over this size, and packed ones, are read on a thread that may block.
 const INLINE_BYTES_MAX: usize = 128 * 1024;
 
@@ -47,7 +45,7 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let bounds = BodyLimits {
         bytes_max: limits::PRODUCE_BATCH_BYTES_MAX,
         stall: call.state.config.read_timeout,
-        reserve: Some((FREE_UP_TO, &mut reserved)),
+        reserve: Some((limits::PRODUCE_BATCH_FREE_BYTES_MAX, &mut reserved)),
     };
     let packed = body::read(body, bounds).await?;
     let (messages, _reserved) = read_messages(packed, encoding, reserved).await?;
@@ -55,15 +53,21 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     if record.parent.as_ref().is_some_and(|link| link.delay_ms > 0) {
         return Err(ProduceError::DelayedChild.into());
     }
-    for (index, message) in messages.iter().enumerate() {
-        if let Some(partition) = message.partition.filter(|partition| partition.get() >= record.partitions) {
-            let error = ProduceError::NoSuchPartition { partition: partition.get(), count: record.partitions };
-            return Err(Problem::from(error).of_message(index));
-        }
-        if record.schema().is_some() {
-            let checked = call.state.schemas.check(&call.state.metrics, &record, &message.payload).await;
-            checked.map_err(|problem| problem.of_message(index))?;
-        }
+    let misplaced = messages.iter().enumerate().find_map(|(index, message)| {
+        let partition = message.partition.filter(|partition| partition.get() >= record.partitions)?;
+        let error = ProduceError::NoSuchPartition { partition: partition.get(), count: record.partitions };
+        Some((index, Problem::from(error)))
+    });
+    // The first message that is refused for whatever reason is the one to be named.
+    let judged = misplaced.as_ref().map_or(messages.len(), |(index, _)| *index);
+    let payloads: Vec<Bytes> = messages[..judged].iter().map(|message| message.payload.clone()).collect();
+    let checked = call.state.schemas.check(&call.state.metrics, &record, &payloads).await;
+    checked.map_err(|(index, problem)| match index {
+        Some(index) => problem.of_message(index),
+        None => problem,
+    })?;
+    if let Some((index, problem)) = misplaced {
+        return Err(problem.of_message(index));
     }
     let count = messages.len();
     match wait_for {
@@ -82,7 +86,7 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
 async fn read_messages(packed: Bytes, encoding: Encoding, mut reserved: Reserved) -> Result<(Vec<NewMessage>, Reserved), Problem> {
     let is_small = packed.len() <= INLINE_BYTES_MAX && encoding == Encoding::None;
     let read = move || {
-        let whole = batch_body::unpack(packed, encoding, &mut reserved, FREE_UP_TO)?;
+        let whole = batch_body::unpack(packed, encoding, &mut reserved, limits::PRODUCE_BATCH_FREE_BYTES_MAX)?;
         Ok((batch_body::messages(&whole)?, reserved))
     };
     if is_small {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use veena_contract::limits;
 
-const WINDOW: Duration = Duration::from_secs(60);
-const LINES_MAX: u32 = 10;
+const WINDOW: Duration = Duration::from_millis(limits::FAILURE_LINES_WINDOW_MS);
 
 /// Lets a few lines through in each window and counts the others.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Quiet {
             lines.since = Some(now);
             lines.written = 0;
         }
-        if lines.written == LINES_MAX {
+        if lines.written == limits::FAILURE_LINES_MAX {
             lines.left_out += 1;
             return None;
         }

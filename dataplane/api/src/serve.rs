@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
+use veena_contract::limits;
 
 use crate::body::RequestBody;
 use crate::conn::{Conn, PhaseLimits, Watch};
@@ -23,9 +24,6 @@ use crate::state::ApiState;
 
 /// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
 const HEAD_SLACK_BYTES: usize = 16 * 1024;
-/// Header lines of a request. More than hyper's 100, which it would keep on the stack: up to some 2000 the two tables that it allocates
-/// for each head instead cost about 80 ns together, untouched; from 4096 on the allocator maps fresh pages and a head costs 10 µs.
-const HEADER_LINES_MAX: usize = 1024;
 /// How long a connection that was opened during a stop may take to send its request.
 const LATE_HEAD: Duration = Duration::from_millis(500);
 const ACCEPT_BACKOFF_MIN: Duration = Duration::from_millis(5);
@@ -143,7 +141,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphore
     // Without half-close hyper notices at once that a parked caller has gone, and drops the handler.
     http.half_close(false)
         .header_read_timeout(None)
-        .max_headers(HEADER_LINES_MAX)
+        .max_headers(limits::HEADER_LINES_MAX)
         .max_buf_size(state.config.max_header_bytes.max(8 * 1024) + HEAD_SLACK_BYTES);
     let mut serving = std::pin::pin!(http.serve_connection(io, service));
 

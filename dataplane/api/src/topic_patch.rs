@@ -21,7 +21,7 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     let name = call.topic()?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await?;
     let asked: PatchTopic = json::decode(&body)?;
-    let patch = Patch::check(call, &asked)?;
+    let patch = Patch::check(call, &asked).await?;
     catalog::topic(call.state, &call.state.view(), &name)?;
     patch.apply_bounds(call, &name).await?;
     if let Some(partitions) = patch.partitions {
@@ -53,7 +53,7 @@ struct Patch {
 }
 
 impl Patch {
-    fn check(call: &Call<'_>, asked: &PatchTopic) -> Result<Self, Problem> {
+    async fn check(call: &Call<'_>, asked: &PatchTopic) -> Result<Self, Problem> {
         let defaults = &call.state.config.topics;
         let or_default = |value: Option<u64>, default| value.map(|value| if value == 0 { default } else { value });
         let patch = Self {
@@ -73,7 +73,10 @@ impl Patch {
                 None | Some(0) => None,
                 Some(count) => Some(topics::checked_partitions(call.state, count)?),
             },
-            schema: asked.schema.as_ref().map(|raw| schema::admit(raw.get())).transpose()?,
+            schema: match &asked.schema {
+                Some(raw) => Some(schema::admit(raw.get()).await?),
+                None => None,
+            },
             schema_base_version: topics::positive("schema_base_version", asked.schema_base_version)?
                 .map(|version| u32::try_from(version).unwrap_or(u32::MAX)),
         };

@@ -22,9 +22,6 @@ use crate::schema;
 use crate::shape;
 use crate::state::ApiState;
 
-/// A lease that outlives a year is a mistake, and its deadline has to stay a point in time.
-const VISIBILITY_TIMEOUT_MS_MAX: u64 = 31_536_000_000;
-
 /// `POST /v1/topics`.
 pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await?;
@@ -35,7 +32,10 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
         return Err(Problem::invalid("invalid argument: fanout_delay_ms needs a parent"));
     }
     let delay_ms = delay("fanout_delay_ms", asked.fanout_delay_ms)?;
-    let document = asked.schema.as_ref().map(|raw| schema::admit(raw.get())).transpose()?;
+    let document = match &asked.schema {
+        Some(raw) => Some(schema::admit(raw.get()).await?),
+        None => None,
+    };
     let mut record = new_record(call.state, &name, &asked)?;
     record.id = fresh_id(call, &call.state.view());
     record.schemas = document.map(|document| SchemaVersion { version: 1, document }).into_iter().collect();
@@ -99,7 +99,7 @@ fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic) -> Result
         retention_ms: retention_ms(asked.retention_ms)?.unwrap_or(defaults.retention_ms),
         retention_bytes: retention_bytes(asked.retention_bytes)?.unwrap_or(0),
         visibility_timeout_ms: or_default(
-            at_most("visibility_timeout_ms", VISIBILITY_TIMEOUT_MS_MAX, asked.visibility_timeout_ms)?,
+            at_most("visibility_timeout_ms", limits::VISIBILITY_TIMEOUT_MS_MAX, asked.visibility_timeout_ms)?,
             defaults.visibility_timeout_ms,
         ),
         max_in_flight_per_partition: or_default(

@@ -1,13 +1,19 @@
 //! The HTTP plane over a real engine on an in-memory disk and a real metastore on an in-memory log, spoken to through real sockets.
 
 mod batches;
+mod blocking;
 mod cases;
+mod changes;
 mod documented;
 mod edge;
+#[path = "../../tests/fuzz.rs"]
 mod fuzz;
 mod messages;
 mod metrics;
+mod partial;
 mod schemas;
 mod sockets;
 mod support;
+#[path = "../fuzz/targets.rs"]
+mod targets;
 mod topics;

@@ -42,7 +42,12 @@ async fn a_topic_is_counted_from_produce_to_ack() {
     let bytes = node.metric(&format!("veena_partition_size_bytes{of_a}")).await;
     assert!(bytes > 9);
     assert_eq!(node.metric("veena_topic_bytes{topic=\"a\"} ").await, bytes);
-    assert!(node.metric("veena_storage_fsync_duration_seconds_count ").await >= 1);
+    for log in ["wal", "partition", "settle"] {
+        let count = format!("veena_storage_fsync_duration_seconds_count{{log=\"{log}\"}} ");
+        until("each kind of log was synced", || async { node.metric(&count).await >= 1 }).await;
+    }
+    let syncs = node.metric("veena_ingress_wal_syncs_total ").await;
+    assert_eq!(node.metric("veena_storage_fsync_duration_seconds_count{log=\"wal\"} ").await, syncs, "a group's sync, and no other");
 }
 
 #[tokio::test]

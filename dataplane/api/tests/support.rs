@@ -47,6 +47,9 @@ impl WallClock for TestClock {
 pub struct Node {
     pub address: SocketAddr,
     pub shutdown: CancellationToken,
+    /// The same plane without sockets.
+    pub router: axum::Router,
+    pub disk: MemDisk,
     serving: JoinSet<std::io::Result<()>>,
 }
 
@@ -63,13 +66,13 @@ impl Node {
         let log = MemLog::new();
         let metastore = Metastore::start(MetastoreConfig::new(node.clone()), log, runtime).await.expect("the metastore starts");
         let catalog = Arc::new(metastore);
-        let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+        let disk = MemDisk::new();
         let mut broker_config = BrokerConfig::new("/data".into());
         broker_config.wal.segment_bytes = 8 * 1024 * 1024;
         broker_config.disk_reserve_bytes = 0;
         disk.create_dir_all(&broker_config.data_dir).expect("a data directory");
         let ports = BrokerPorts {
-            disk,
+            disk: Arc::new(disk.clone()),
             write_io: Io::threads(4),
             read_io: Io::threads(4),
             catalog: catalog.clone(),
@@ -87,8 +90,9 @@ impl Node {
         let address = listener.local_addr().expect("bound");
         let shutdown = CancellationToken::new();
         let mut serving = JoinSet::new();
+        let router = veena_api::router(state.clone());
         serving.spawn(veena_api::serve(listener, state, shutdown.clone()));
-        let node = Self { address, shutdown, serving };
+        let node = Self { address, shutdown, router, disk, serving };
         until("the node is ready", || async { node.get("/readyz").await.status == 200 }).await;
         node
     }

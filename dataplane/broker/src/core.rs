@@ -60,6 +60,7 @@ pub struct Core {
     wal_identity: WalIdentity,
     direct_next: AtomicU64,
     open_logs: Mutex<BTreeSet<PartitionId>>,
+    failed_logs: Mutex<BTreeSet<PartitionId>>,
     prepared_dirs: Mutex<BTreeSet<PathBuf>>,
     started: Instant,
 }
@@ -260,6 +261,7 @@ impl Core {
             },
             direct_next: AtomicU64::new(0),
             open_logs: Mutex::default(),
+            failed_logs: Mutex::default(),
             prepared_dirs: Mutex::default(),
             started: Instant::now(),
             ports,
@@ -335,6 +337,23 @@ impl Core {
     /// A log was opened.
     pub fn note_open(&self, id: PartitionId) {
         self.open_logs.lock().insert(id);
+        self.forget_failed(id);
+    }
+
+    /// A log could not be opened.
+    pub fn note_failed(&self, id: PartitionId) {
+        self.failed_logs.lock().insert(id);
+    }
+
+    /// A log was opened after all, or its topic is gone.
+    pub fn forget_failed(&self, id: PartitionId) {
+        self.failed_logs.lock().remove(&id);
+    }
+
+    /// The logs that could not be opened when they were last needed.
+    #[must_use]
+    pub fn failed_logs(&self) -> Vec<PartitionId> {
+        self.failed_logs.lock().iter().copied().collect()
     }
 
     /// A log was closed.

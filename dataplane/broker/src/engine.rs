@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tracing::{error, info};
 use veena_contract::{CatalogView, ChildLink, Offset, PartitionIndex, TenantId, TopicName};
+use veena_storage::disk::timed::TimedDisk;
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::partition::FrameCache;
 use veena_storage::wal::{Wal, WalStatus};
@@ -14,8 +15,9 @@ pub use crate::consume::reserve::Deliveries;
 use crate::consume::{ack, reserve};
 use crate::core::Core;
 use crate::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
+use crate::fanout::marks;
 use crate::message::{ChildLag, Committed, ConsumeRequest, Delivery, NewMessage, PartitionStats, ReceiptHandle, Settle};
-use crate::metrics::BrokerMetrics;
+use crate::metrics::{BrokerMetrics, Histogram};
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::{accept, backlog, dispatch};
@@ -72,6 +74,7 @@ impl Broker {
         tasks.spawn("sweep", OnExit::Shutdown, sweep::run(Arc::clone(&core)));
         tasks.spawn("retention", OnExit::Shutdown, sweep::run_retention(Arc::clone(&core)));
         tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));
+        tasks.spawn("stream-marks", OnExit::Shutdown, marks::run(Arc::clone(&core)));
         tasks.spawn("scrub", OnExit::Shutdown, scrub::run(Arc::clone(&core)));
         tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
         if from < end {
@@ -103,7 +106,7 @@ impl Broker {
                         partition.queue_settle(&worker);
                     }
                 }
-                let is_durable = settle::flush(&worker.settle);
+                let is_durable = settle::flush(&worker);
                 let below = worker.dispatch.done_below(&worker.orphans);
                 if let Err(failed) = worker.wal.checkpoint(below) {
                     error!(error = %failed, "the last checkpoint could not be written; records are dispatched again and recognised");
@@ -320,17 +323,23 @@ impl Broker {
         lags
     }
 
-    /// Why produce cannot be accepted now: a latched WAL, a full disk, stopping. The metastore is judged elsewhere.
+    /// Why not everything is as promised now: a latched WAL, a full disk, acks that cannot be written, stopping. The metastore is judged
+    /// elsewhere.
     #[must_use]
     pub fn not_ready_reason(&self) -> Option<String> {
         if self.core.is_stopping() {
             return Some("the node is stopping".into());
         }
-        if let Some(reason) = self.core.wal.status().latched {
-            return Some(format!("ingress wal: {reason}"));
-        }
         let is_low = self.core.is_disk_low.load(std::sync::atomic::Ordering::Relaxed);
-        is_low.then(|| "the data disk has less free room than its reserve".into())
+        let reasons: Vec<String> = [
+            self.core.wal.status().latched.map(|reason| format!("ingress wal: {reason}")),
+            is_low.then(|| "the data disk has less free room than its reserve".into()),
+            self.core.settle.failing().map(|reason| format!("acks are in memory alone, the settle journal cannot be written: {reason}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 }
 
@@ -345,13 +354,17 @@ fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<(Core, veen
         disk.create_dir_all(&dir)?;
     }
     disk.sync_dir(&config.data_dir)?;
-    let (wal, opened) = Wal::open(Arc::clone(disk), &layout::ingress_dir(&config.data_dir), config.wal, ports.entropy.as_ref())?;
+    let wal_sync_seconds = Arc::new(Histogram::default());
+    let observed = Arc::clone(&wal_sync_seconds);
+    let wal_disk = Arc::new(TimedDisk { inner: Arc::clone(disk), on_sync: Arc::new(move |took| observed.observe(took)) });
+    let (wal, opened) = Wal::open(wal_disk, &layout::ingress_dir(&config.data_dir), config.wal, ports.entropy.as_ref())?;
     for damage in &opened.damage {
         error!(damage = ?damage, "damage found in the ingress WAL");
     }
     let (journal, kept) = Journal::open(Arc::clone(disk), &layout::settle_dir(&config.data_dir), JournalConfig::default())?;
     let frames = Arc::new(FrameCache::new(veena_contract::limits::READ_CACHE_BYTES_MAX));
-    let core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames);
+    let mut core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames);
+    core.metrics.wal_sync_seconds = wal_sync_seconds;
     core.metrics.damage_found.add(opened.damage.len() as u64);
     Ok((core, opened.checkpoint, opened.end))
 }

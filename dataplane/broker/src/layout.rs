@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use veena_contract::{PartitionIndex, TenantId, TopicId};
 
+use crate::partition::PartitionId;
+
 /// The ingress WAL.
 #[must_use]
 pub fn ingress_dir(data: &Path) -> PathBuf {
@@ -34,8 +36,30 @@ pub fn partition_dir(data: &Path, tenant: &TenantId, topic: TopicId, index: Part
     topic_dir(data, tenant, topic).join(format!("p{:05}", index.get()))
 }
 
+/// Which partition's directory this is, by its last two names.
+#[must_use]
+pub fn partition_of(dir: &Path) -> Option<PartitionId> {
+    let index = dir.file_name()?.to_str()?.strip_prefix('p')?.parse().ok()?;
+    let topic = dir.parent()?.file_name()?.to_str()?.parse().ok()?;
+    Some(PartitionId { topic, index: PartitionIndex(index) })
+}
+
 /// What is about to be destroyed waits here.
 #[must_use]
 pub fn quarantine_dir(data: &Path) -> PathBuf {
     data.join("quarantine")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_found_again_by_its_directory() {
+        let id = PartitionId { topic: TopicId(0xab), index: PartitionIndex(107) };
+        let dir = partition_dir(Path::new("/data"), &TenantId::default_tenant(), id.topic, id.index);
+        assert_eq!(partition_of(&dir), Some(id));
+        assert_eq!(partition_of(Path::new("/data/topics/default/ab/p00000")), None);
+        assert_eq!(partition_of(Path::new("p00000")), None);
+    }
 }

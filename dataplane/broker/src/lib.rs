@@ -11,6 +11,7 @@ pub mod fanout;
 pub mod layout;
 pub mod message;
 pub mod metrics;
+pub mod offline;
 pub mod partition;
 pub mod ports;
 pub mod produce;

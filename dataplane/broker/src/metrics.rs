@@ -1,5 +1,6 @@
 //! What the engine counts. Plain atomics, read by whoever renders them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -69,6 +70,10 @@ macro_rules! counters {
             pub log_append_seconds: Histogram,
             /// How long syncing a partition log took.
             pub log_sync_seconds: Histogram,
+            /// How long syncing the settle journal took.
+            pub settle_sync_seconds: Histogram,
+            /// How long syncing a group of the WAL took. Shared with the WAL's disk.
+            pub wal_sync_seconds: Arc<Histogram>,
         }
 
         impl BrokerMetrics {
@@ -76,6 +81,12 @@ macro_rules! counters {
             #[must_use]
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get()),)*]
+            }
+
+            /// How long syncs took, by the kind of log.
+            #[must_use]
+            pub fn sync_seconds(&self) -> [(&'static str, &Histogram); 3] {
+                [("wal", &self.wal_sync_seconds), ("partition", &self.log_sync_seconds), ("settle", &self.settle_sync_seconds)]
             }
         }
     };
@@ -102,6 +113,10 @@ counters! {
     commits_failed;
     /// Records of deleted topics, dropped after the leader confirmed the deletion.
     records_discarded;
+    /// Rounds in which settle state could not be written or synced.
+    settle_writes_failed;
+    /// Housekeeping that could not do its part and tries again later: a directory that cannot be listed, retention that cannot be applied.
+    housekeeping_failed;
     /// Damaged ranges found at open, on read or by the scrubber.
     damage_found;
     /// Messages skipped because they cannot be read.

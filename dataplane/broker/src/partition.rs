@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
-use veena_contract::{LogId, Offset, PartitionIndex, TopicId};
+use veena_contract::{LogId, Offset, PartitionIndex, TopicId, limits};
 use veena_storage::partition::{LogReader, PartitionLog};
 
 use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
@@ -122,7 +122,7 @@ pub struct Partition {
 pub struct NotOpen;
 
 const OPEN_BACKOFF_MS_MIN: u64 = 250;
-const OPEN_BACKOFF_MS_MAX: u64 = 10_000;
+const OPEN_BACKOFF_MS_MAX: u64 = limits::REOPEN_WAIT_MS_MAX;
 
 impl Partition {
     /// A partition whose log is not open yet.
@@ -240,6 +240,7 @@ impl Partition {
                     self.has_grown.store(true, Ordering::Release);
                 }
                 let table = StreamTable::from_marks(log.log_id(), opened.marks);
+                core.fanout.suspects.on_opened(core, self.id, &table);
                 *slot = OwnerSlot::Open(Box::new(Owner { log, table }));
                 self.serving.store(Some(Arc::clone(&serving)));
                 *self.asleep.lock() = None;
@@ -251,6 +252,7 @@ impl Partition {
             Err(failed) => {
                 warn!(partition = %self.dir.display(), err = &failed as &dyn std::error::Error, "a partition log cannot be opened; tried again later");
                 *slot = OwnerSlot::Failed { latched: None, retry_at: now + backoff_ms, backoff_ms };
+                core.note_failed(self.id);
                 Err(NotOpen)
             }
         }
@@ -351,6 +353,7 @@ impl Partition {
             core.settle.forget(kept.log);
         }
         core.settle.forget_promise(self.id);
+        core.forget_failed(self.id);
         *slot = OwnerSlot::Gone;
     }
 
@@ -394,3 +397,6 @@ impl Partition {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,6 +82,7 @@ async fn scrub(core: &Arc<Core>, partition: &Arc<Partition>, told: &mut BTreeSet
     let sealed = match core.ports.read_io.run(move || sealed_segments(worker.ports.disk.as_ref(), &dir)).await {
         Ok(sealed) => sealed,
         Err(failed) => {
+            core.metrics.housekeeping_failed.add(1);
             warn!(partition = %partition.dir.display(), error = %failed, "a partition's directory cannot be listed for a check; tried again later");
             return false;
         }
@@ -104,6 +105,7 @@ async fn scrub(core: &Arc<Core>, partition: &Arc<Partition>, told: &mut BTreeSet
             Err(failed) if failed.kind() == io::ErrorKind::NotFound => {}
             Err(failed) => {
                 is_intact = false;
+                core.metrics.housekeeping_failed.add(1);
                 warn!(file = %path.display(), error = %failed, "a sealed segment cannot be read for a check");
             }
         }

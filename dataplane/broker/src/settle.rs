@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 use veena_contract::{Confirmed, LinkGone, LogId, PartitionIndex, limits};
-use veena_storage::journal::{Change, Journal};
+use veena_storage::journal::{Change, Journal, JournalError};
 
 use crate::consume::frontier;
 use crate::consume::lease::SettleState;
 use crate::consume::promised::{self, Promise};
 use crate::core::Core;
 use crate::fanout::position;
+use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, PartitionId};
 
 /// Kinds of entries in the settle journal. Only grows.
 const KIND_SETTLE: u8 = 1;
 const KIND_CURSOR: u8 = 2;
-const KIND_PROMISE: u8 = 3;
+pub(crate) const KIND_PROMISE: u8 = 3;
 
 /// How soon a journal that has failed is tried again.
 const RETRY: Duration = Duration::from_millis(limits::SETTLE_APPEND_MS);
@@ -37,7 +37,8 @@ pub struct SettleStore {
     pending: Mutex<BTreeMap<Key, Option<Bytes>>>,
     queued: Mutex<Vec<Arc<Partition>>>,
     work: Notify,
-    is_failing: AtomicBool,
+    /// Why the newest state is in memory alone, while it cannot be written.
+    failing: Mutex<Option<String>>,
 }
 
 impl SettleStore {
@@ -50,7 +51,7 @@ impl SettleStore {
             pending: Mutex::default(),
             queued: Mutex::default(),
             work: Notify::new(),
-            is_failing: AtomicBool::new(false),
+            failing: Mutex::default(),
         }
     }
 
@@ -119,61 +120,78 @@ impl SettleStore {
         self.work.notify_one();
     }
 
-    /// Moves what changed into the journal. Blocking.
-    fn append_changed(&self) -> Appended {
+    /// Why acks are in memory alone now, if they are: the disk is full, say. They are written once they can be.
+    pub fn failing(&self) -> Option<String> {
+        self.failing.lock().clone()
+    }
+
+    /// Moves what changed into the journal. Says whether anything had. Blocking.
+    fn append_changed(&self) -> Result<bool, JournalError> {
         // Held from before the changes are taken: of two rounds at once, the later one appends the newer state.
         let mut journal = self.journal.lock();
         let queued = std::mem::take(&mut *self.queued.lock());
         queued.iter().for_each(|partition| partition.take_settle(self));
         let pending = std::mem::take(&mut *self.pending.lock());
         if pending.is_empty() {
-            return Appended::Nothing;
+            return Ok(false);
         }
         let entries: Vec<Change<'_>> = pending.iter().map(|((kind, key), value)| (*kind, key.as_slice(), value.as_deref())).collect();
-        let appended = journal.append(&entries);
-        let Err(error) = appended else {
-            return Appended::All;
-        };
-        if !self.is_failing.swap(true, Ordering::Relaxed) {
-            warn!(%error, "settle state cannot be written; tried again until it can");
-        }
-        let mut newer = self.pending.lock();
-        for (key, value) in pending {
-            newer.entry(key).or_insert(value);
-        }
-        Appended::Failed
+        journal.append(&entries).map(|()| true).inspect_err(|_| {
+            let mut newer = self.pending.lock();
+            for (key, value) in pending {
+                newer.entry(key).or_insert(value);
+            }
+        })
     }
 
     /// Makes the journal durable; one that has failed begins a new file here. Blocking.
-    fn sync(&self) -> bool {
-        let synced = self.journal.lock().sync();
-        match synced {
-            Ok(()) => {
-                if self.is_failing.swap(false, Ordering::Relaxed) {
-                    info!("settle state is written again");
-                }
-                true
-            }
-            Err(error) => {
-                if !self.is_failing.swap(true, Ordering::Relaxed) {
-                    error!(%error, "the settle journal cannot be synced; until it can, a crash brings more acks again than promised");
-                }
-                false
-            }
+    fn sync(&self, metrics: &BrokerMetrics) -> Result<(), JournalError> {
+        let mut journal = self.journal.lock();
+        if journal.is_synced() {
+            return Ok(());
         }
+        let began = Instant::now();
+        let synced = journal.sync();
+        metrics.settle_sync_seconds.observe(began.elapsed());
+        synced
     }
 
     /// One round: what changed is appended, and synced when that is due or the journal has failed. Blocking.
-    fn round(&self, is_sync_due: bool) -> Round {
-        let appended = self.append_changed();
-        let has_failed = appended == Appended::Failed;
-        let is_synced = (is_sync_due || has_failed).then(|| self.sync());
-        if !has_failed || is_synced != Some(true) {
-            return Round { appended, is_synced };
+    fn round(&self, metrics: &BrokerMetrics, is_sync_due: bool) -> Round {
+        let mut appended = self.append_changed();
+        let has_failed = appended.is_err();
+        let mut synced = (is_sync_due || has_failed).then(|| self.sync(metrics));
+        if has_failed && matches!(synced, Some(Ok(()))) {
+            // A new file was begun: what could not be appended goes there at once, and is durable with a sync of its own.
+            appended = self.append_changed();
+            synced = Some(self.sync(metrics));
         }
-        // A new file was begun: what could not be appended goes there at once, and is durable with a sync of its own.
-        let appended = self.append_changed();
-        Round { appended, is_synced: Some(self.sync()) }
+        let is_synced = synced.as_ref().map(Result::is_ok);
+        let failure = appended.as_ref().err().or_else(|| synced.as_ref().and_then(|synced| synced.as_ref().err()));
+        if failure.is_some() || appended.as_ref().is_ok_and(|has_written| *has_written) || is_synced.is_some() {
+            metrics.settle_writes_failed.add(u64::from(failure.is_some()));
+            self.note(failure);
+        }
+        let appended = match appended {
+            Ok(true) => Appended::All,
+            Ok(false) => Appended::Nothing,
+            Err(_) => Appended::Failed,
+        };
+        Round { appended, is_synced }
+    }
+
+    /// Says it once when writing begins to fail, and once when it works again.
+    fn note(&self, failure: Option<&JournalError>) {
+        let mut failing = self.failing.lock();
+        match (failure, failing.is_some()) {
+            (Some(error), false) => error!(
+                %error,
+                "settle state cannot be written, and is tried again until it can; until then a crash brings more acks again than promised"
+            ),
+            (None, true) => info!("settle state is written again"),
+            _ => {}
+        }
+        *failing = failure.map(ToString::to_string);
     }
 }
 
@@ -217,7 +235,7 @@ pub async fn run(core: Arc<Core>) {
         }
         let is_sync_due = sync_due.is_some_and(|due| due <= Instant::now());
         let worker = Arc::clone(&core);
-        let Round { appended, is_synced } = core.ports.write_io.run(move || worker.settle.round(is_sync_due)).await;
+        let Round { appended, is_synced } = core.ports.write_io.run(move || worker.settle.round(&worker.metrics, is_sync_due)).await;
         if is_synced == Some(true) {
             sync_due = None;
         }
@@ -231,7 +249,10 @@ pub async fn run(core: Arc<Core>) {
 
 /// Writes and syncs everything now. Blocking. Says whether it is durable.
 #[must_use = "what is not durable is lost with the process"]
-pub fn flush(store: &SettleStore) -> bool {
-    let Round { appended, is_synced } = store.round(true);
+pub fn flush(core: &Core) -> bool {
+    let Round { appended, is_synced } = core.settle.round(&core.metrics, true);
     appended != Appended::Failed && is_synced == Some(true)
 }
+
+#[cfg(test)]
+mod tests;

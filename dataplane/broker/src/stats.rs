@@ -23,6 +23,8 @@ pub struct PartitionCounts {
     pub corrupt_skipped: Counter,
     /// Messages dropped by retention before they were settled.
     pub retention_dropped: Counter,
+    /// Gaps that its sources declared: records that were lost before they came here.
+    pub gaps: Counter,
 }
 
 impl PartitionCounts {
@@ -41,8 +43,9 @@ impl PartitionCounts {
     /// Has anything been counted?
     #[must_use]
     pub fn is_untouched(&self) -> bool {
-        let all = [&self.produced, &self.consumed, &self.extended, &self.returned, &self.corrupt_skipped, &self.retention_dropped];
-        all.iter().all(|counter| counter.get() == 0)
+        let taken = [&self.produced, &self.consumed, &self.extended, &self.returned];
+        let lost = [&self.corrupt_skipped, &self.retention_dropped, &self.gaps];
+        taken.iter().chain(&lost).all(|counter| counter.get() == 0)
     }
 }
 
@@ -92,6 +95,8 @@ pub struct PartitionNumbers {
     pub corrupt_skipped: u64,
     /// Messages dropped by retention before they were settled.
     pub retention_dropped: u64,
+    /// Gaps that its sources declared.
+    pub gaps: u64,
     /// Its log; `None` when this process has not opened it yet.
     pub log: Option<LogNumbers>,
 }
@@ -110,6 +115,7 @@ impl PartitionNumbers {
             returned: counts.returned.get(),
             corrupt_skipped: counts.corrupt_skipped.get(),
             retention_dropped: counts.retention_dropped.get(),
+            gaps: counts.gaps.get(),
             log,
         }
     }

@@ -15,21 +15,21 @@ use veena_storage::disk::{DirEntry, Disk};
 use crate::consume::reserve;
 use crate::core::Core;
 use crate::layout;
-use crate::partition::{OwnerSlot, Partition};
+use crate::partition::{OwnerSlot, Partition, PartitionId};
+use crate::tasks::OnExit;
 use crate::topics::Topic;
 
 /// Closed logs are looked at in every so many rounds of retention.
 const COLD_WALK_ROUNDS: u32 = 5;
 const SPACE_CHECK: Duration = Duration::from_secs(2);
 const GONE_RETRY: Duration = Duration::from_secs(2);
-const QUARANTINE_GRACE_MS: u64 = 3_600_000;
 
 /// Leases, idle logs, room and retention, each at its own pace.
 pub async fn run(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
     let mut space_due = Instant::now();
     while !token.is_cancelled() {
-        reopen_failed(&core).await;
+        reopen_failed(&core);
         expire_leases(&core);
         close_idle(&core).await;
         if Instant::now() >= space_due {
@@ -62,22 +62,42 @@ pub async fn run_retention(core: Arc<Core>) {
 }
 
 fn open_partitions(core: &Core) -> Vec<(Arc<Topic>, Arc<Partition>)> {
-    let find = |id: crate::partition::PartitionId| {
+    living(core, core.open_logs())
+}
+
+fn living(core: &Core, ids: Vec<PartitionId>) -> Vec<(Arc<Topic>, Arc<Partition>)> {
+    let find = |id: PartitionId| {
         let topic = core.topics.get(id.topic)?;
         let partition = topic.partition(id.index)?;
         Some((topic, partition))
     };
-    core.open_logs().into_iter().filter_map(find).collect()
+    ids.into_iter().filter_map(find).collect()
 }
 
-/// Logs that could not be opened anew after a failure are tried again, each after its back-off: nobody is woken for what they hold.
-async fn reopen_failed(core: &Arc<Core>) {
-    for (_, partition) in open_partitions(core) {
-        let is_closed = partition.serving().is_some_and(|serving| serving.reader.is_closed());
-        let has_reopened = is_closed && partition.reopen(core).await.is_ok();
-        if partition.take_grown() || has_reopened {
+/// Logs that could not be opened after a failure are tried again, each after its back-off: nobody is woken for what they hold. One that has
+/// never been open is tried while somebody waits for it. No sweep waits for one that takes long.
+fn reopen_failed(core: &Arc<Core>) {
+    for (topic, partition) in living(core, core.failed_logs()).into_iter().chain(open_partitions(core)) {
+        if partition.take_grown() {
             core.fanout.on_published(core, partition.id);
         }
+        let is_wanted = match partition.serving() {
+            Some(serving) => serving.reader.is_closed(),
+            None => topic.waiters.lock().parked() > 0,
+        };
+        if !is_wanted {
+            continue;
+        }
+        // Who holds the writer is opening it, or uses it.
+        let Ok(mut slot) = Arc::clone(&partition.owner).try_lock_owned() else { continue };
+        let core_for_open = Arc::clone(core);
+        core.ports.tasks.spawn("reopen", OnExit::Shutdown, async move {
+            let (worker, target) = (Arc::clone(&core_for_open), Arc::clone(&partition));
+            let has_opened = core_for_open.ports.write_io.run(move || target.open_slot(&worker, &mut slot).is_ok()).await;
+            if has_opened {
+                core_for_open.fanout.on_published(&core_for_open, partition.id);
+            }
+        });
     }
 }
 
@@ -132,7 +152,10 @@ async fn check_space(core: &Arc<Core>) {
                 }
             }
         }
-        Err(failed) => warn!(error = %failed, "the free room of the data disk cannot be read"),
+        Err(failed) => {
+            core.metrics.housekeeping_failed.add(1);
+            warn!(error = %failed, "the free room of the data disk cannot be read");
+        }
     }
 }
 
@@ -169,11 +192,14 @@ async fn retain_one(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partit
                 Ok(false) if was_closed => return,
                 Ok(_) => {}
                 Err(failed) => {
+                    worker.metrics.housekeeping_failed.add(1);
                     warn!(partition = %target.dir.display(), error = %failed, "retention cannot look at a closed log; tried again later");
                     return;
                 }
             }
             if target.open_slot(&worker, &mut slot).is_err() {
+                // Why was logged where it was found.
+                worker.metrics.housekeeping_failed.add(1);
                 return;
             }
             retain_slot(&worker, &target, &mut slot, record.retention_ms, record.retention_bytes);
@@ -197,7 +223,10 @@ fn retain_slot(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, re
             }
         }
         Ok(_) => {}
-        Err(failed) => warn!(partition = %partition.dir.display(), error = %failed, "retention could not be applied; tried again later"),
+        Err(failed) => {
+            core.metrics.housekeeping_failed.add(1);
+            warn!(partition = %partition.dir.display(), error = %failed, "retention could not be applied; tried again later");
+        }
     }
 }
 
@@ -206,7 +235,6 @@ pub async fn follow_catalog(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
     let mut seen = LogIndex(0);
     let mut has_leftovers = true;
-    let mut ended = Vec::new();
     let mut is_listing_failing = false;
     while !token.is_cancelled() {
         let view = core.ports.catalog.view();
@@ -214,38 +242,39 @@ pub async fn follow_catalog(core: Arc<Core>) {
         for (id, topic) in core.topics.all() {
             match view.topic_by_id(id) {
                 Some(record) => drop(core.topics.of(&core, record)),
-                None => end_topic(&core, id, &topic).await,
+                None => end_topic(&core, id, &topic),
             }
         }
-        ended.extend(core.fanout.reconcile(&core, &view));
-        let mut kept = Vec::new();
-        for cursor in ended {
-            if !core.fanout.forget(&core, &cursor).await {
-                kept.push(cursor);
-            }
-        }
-        ended = kept;
+        core.fanout.reconcile(&core, &view);
+        let has_ending = !core.fanout.forget_ended(&core).await;
         if has_leftovers {
             has_leftovers = !remove_leftovers(&core, &mut is_listing_failing).await;
         }
         tokio::select! {
             () = core.ports.catalog.changed(seen) => has_leftovers = true,
-            () = tokio::time::sleep(GONE_RETRY), if has_leftovers || !ended.is_empty() => {}
+            () = tokio::time::sleep(GONE_RETRY), if has_leftovers || has_ending => {}
             () = token.cancelled() => {}
         }
     }
 }
 
-async fn end_topic(core: &Arc<Core>, id: TopicId, topic: &Arc<Topic>) {
-    topic.set_gone();
-    for partition in topic.partitions() {
-        let mut slot = Arc::clone(&partition.owner).lock_owned().await;
-        let (worker, target) = (Arc::clone(core), Arc::clone(&partition));
-        core.ports.write_io.run(move || target.close_for_ever(&worker, &mut slot)).await;
-        core.orphans.take_over(core, &partition);
+/// Closes a deleted topic's partitions for good, apart from the rest: one of them may be busy for long.
+fn end_topic(core: &Arc<Core>, id: TopicId, topic: &Arc<Topic>) {
+    if !topic.set_gone() {
+        return;
     }
-    core.topics.remove(id);
-    info!(topic = %id, "a topic was deleted: its partitions are closed");
+    let (core_for_end, topic) = (Arc::clone(core), Arc::clone(topic));
+    core.ports.tasks.spawn("end-topic", OnExit::Shutdown, async move {
+        let core = &core_for_end;
+        for partition in topic.partitions() {
+            let mut slot = Arc::clone(&partition.owner).lock_owned().await;
+            let (worker, target) = (Arc::clone(core), Arc::clone(&partition));
+            core.ports.write_io.run(move || target.close_for_ever(&worker, &mut slot)).await;
+            core.orphans.take_over(core, &partition);
+        }
+        core.topics.remove(id);
+        info!(topic = %id, "a topic was deleted: its partitions are closed");
+    });
 }
 
 /// Topic directories whose incarnation is not in the catalog. Says whether none is left.
@@ -254,6 +283,7 @@ async fn remove_leftovers(core: &Arc<Core>, is_listing_failing: &mut bool) -> bo
     let found = match core.ports.read_io.run(move || list_topic_dirs(&worker)).await {
         Ok(found) => found,
         Err(failed) => {
+            core.metrics.housekeeping_failed.add(1);
             if !std::mem::replace(is_listing_failing, true) {
                 warn!(error = %failed, "the topic directories cannot be listed: what deleted topics left stays until they can");
             }
@@ -271,6 +301,7 @@ async fn remove_leftovers(core: &Arc<Core>, is_listing_failing: &mut bool) -> bo
                 let worker = Arc::clone(core);
                 let moved = core.ports.write_io.run(move || quarantine_topic(&worker, &confirmed)).await;
                 if let Err(failed) = moved {
+                    core.metrics.housekeeping_failed.add(1);
                     warn!(topic = %id, error = %failed, "a deleted topic's directory could not be set aside; tried again later");
                     is_clean = false;
                 }
@@ -312,7 +343,7 @@ fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> io::Result<()> {
         disk.sync_dir(parent)?;
     }
     core.forget_prepared(&from);
-    core.quarantined_bytes.fetch_add(bytes_below(disk.as_ref(), &to), Ordering::Relaxed);
+    core.quarantined_bytes.fetch_add(bytes_below(core, &to), Ordering::Relaxed);
     info!(%topic, applied = why.applied().0, "a deleted topic's directory was set aside");
     Ok(())
 }
@@ -320,8 +351,7 @@ fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> io::Result<()> {
 /// What former lives set aside.
 async fn measure_quarantine(core: &Arc<Core>) {
     let worker = Arc::clone(core);
-    let bytes =
-        core.ports.read_io.run(move || bytes_below(worker.ports.disk.as_ref(), &layout::quarantine_dir(&worker.config.data_dir))).await;
+    let bytes = core.ports.read_io.run(move || bytes_below(&worker, &layout::quarantine_dir(&worker.config.data_dir))).await;
     core.quarantined_bytes.store(bytes, Ordering::Relaxed);
 }
 
@@ -330,6 +360,7 @@ async fn clean_quarantine(core: &Arc<Core>, is_failing: &mut bool) {
     match core.ports.write_io.run(move || clean_quarantine_blocking(&worker)).await {
         Ok(()) => *is_failing = false,
         Err(failed) => {
+            core.metrics.housekeeping_failed.add(1);
             if !std::mem::replace(is_failing, true) {
                 warn!(error = %failed, "the quarantine cannot be listed: nothing is removed from it until it can");
             }
@@ -349,14 +380,14 @@ fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
     let sized: Vec<(u64, PathBuf, u64)> = dated
         .into_iter()
         .map(|(ms, path)| {
-            let bytes = bytes_below(disk, &path);
+            let bytes = bytes_below(core, &path);
             (ms, path, bytes)
         })
         .collect();
     let mut total: u64 = sized.iter().map(|(_, _, bytes)| bytes).sum();
     for (ms, path, bytes) in sized {
         let is_over = total > core.config.quarantine_bytes_max;
-        if ms + QUARANTINE_GRACE_MS >= now && !is_over {
+        if ms + limits::QUARANTINE_GRACE_MS >= now && !is_over {
             continue;
         }
         match disk.remove_dir_all(&path) {
@@ -364,19 +395,27 @@ fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
                 total -= bytes;
                 info!(entry = %path.display(), bytes, is_over, "a quarantined directory was removed");
             }
-            Err(failed) => error!(entry = %path.display(), error = %failed, "a quarantined directory could not be removed"),
+            Err(failed) => {
+                core.metrics.housekeeping_failed.add(1);
+                error!(entry = %path.display(), error = %failed, "a quarantined directory could not be removed");
+            }
         }
     }
     core.quarantined_bytes.store(total, Ordering::Relaxed);
     Ok(())
 }
 
-/// The bytes of all files below a directory; what cannot be listed counts nothing.
-fn bytes_below(disk: &dyn Disk, dir: &Path) -> u64 {
+/// The bytes of all files below a directory. What cannot be listed counts nothing here, and is counted as failed.
+fn bytes_below(core: &Core, dir: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![dir.to_owned()];
     while let Some(dir) = left.pop() {
-        for entry in disk.list(&dir).unwrap_or_default() {
+        let entries = list_existing(core.ports.disk.as_ref(), &dir).unwrap_or_else(|failed| {
+            core.metrics.housekeeping_failed.add(1);
+            warn!(directory = %dir.display(), error = %failed, "a directory cannot be listed: what is in it is not counted");
+            Vec::new()
+        });
+        for entry in entries {
             bytes += entry.len;
             if entry.is_dir {
                 left.push(dir.join(entry.name));

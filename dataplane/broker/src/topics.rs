@@ -59,10 +59,11 @@ impl Topic {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// The topic has been deleted: parked consumers are told.
-    pub fn set_gone(&self) {
-        self.is_gone.store(true, Ordering::Release);
+    /// The topic has been deleted: parked consumers are told. Says whether nobody knew before.
+    pub fn set_gone(&self) -> bool {
+        let was_gone = self.is_gone.swap(true, Ordering::AcqRel);
         self.wake_all();
+        !was_gone
     }
 
     /// Wakes every parked consumer.

@@ -204,6 +204,16 @@ async fn acks_survive_a_kill_but_for_the_last_tenth_of_a_second() {
     assert_eq!(again.len(), 10 - (all.len() - 1), "what was acked beyond the gap stays acked");
 }
 
+/// The payloads that were sent with one key, as they lie in its partition.
+async fn log_of_key(node: &Node, topic: &str, partitions: u32, key: u32) -> Vec<String> {
+    let is_of_key = |payload: &String| payload.split('-').nth(1).and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n % 4 == key);
+    let mut all = Vec::new();
+    for partition in 0..partitions {
+        all.extend(replay_all(node, topic, partition).await.into_iter().map(|(_, payload)| payload).filter(is_of_key));
+    }
+    all
+}
+
 #[tokio::test(start_paused = true)]
 async fn children_get_every_record_once_in_order_through_crashes() {
     for seed in 0..10 {
@@ -238,6 +248,11 @@ async fn children_get_every_record_once_in_order_through_crashes() {
             }
         }
         assert!(copies.values().all(|count| *count == 1), "seed {seed}: copied twice: {copies:?}");
+        for key in 0..4 {
+            let in_order = log_of_key(&node, "parent", 2, key).await;
+            assert_eq!(log_of_key(&node, "child", 3, key).await, in_order, "seed {seed}: another order than the parent's");
+            assert!(in_order.is_sorted(), "seed {seed}: another order than they were sent in");
+        }
         node.broker.stop().await;
     }
 }

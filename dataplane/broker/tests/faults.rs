@@ -226,3 +226,36 @@ async fn a_read_error_lets_no_delayed_message_pass() {
     let copies: Vec<String> = replay_all(&node, "later", 0).await.into_iter().map(|(_, payload)| payload).collect();
     assert_eq!(copies, ["one", "two", "three"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn acks_that_find_no_room_are_told_and_counted_and_written_once_there_is_room() {
+    let kinds = [FaultKind::Error(ErrorKind::StorageFull), FaultKind::Eio];
+    for kind in kinds {
+        let (disk, catalog) = (MemDisk::new(), orders());
+        let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+        assert!(node.produce("orders", None, "one").await);
+        let delivery = node.consume("orders", 5_000).await.expect("the message");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(node.broker.not_ready_reason(), None);
+        for op in [Op::Write, Op::Create] {
+            disk.inject(Fault { kind, ..fault(op, "settle", u64::MAX) });
+        }
+        assert!(node.ack("orders", &delivery), "an ack needs no room");
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if node.broker.metrics().settle_writes_failed.get() > 0 {
+                let reason = node.broker.not_ready_reason().expect("told as long as it lasts");
+                assert!(reason.contains("settle journal"), "{reason}");
+            }
+        }
+        assert!(node.broker.metrics().settle_writes_failed.get() > 10, "counted");
+
+        disk.clear_faults();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(node.broker.not_ready_reason(), None, "written");
+        disk.crash_power(&mut || 0);
+        let node = Node::start(Arc::new(disk.reopen()), &catalog, 2).await;
+        assert!(node.consume("orders", 1_000).await.is_none(), "the ack survived the power cut");
+        assert!(node.broker.stop().await);
+    }
+}

@@ -1,11 +1,24 @@
 //! Tests of the engine from outside.
 #![allow(clippy::disallowed_methods, reason = "a test ends with its own runtime")]
 
+mod apart;
+mod attachments;
+mod copying;
 mod damage;
 mod engine;
 mod faults;
+mod former;
+#[path = "../../tests/fuzz.rs"]
 mod fuzz;
+mod gaps;
+mod growth;
+mod housekeeping;
+mod lost_wal;
 mod model;
 mod promised;
 mod scrub;
+mod small_files;
 mod support;
+#[path = "../fuzz/targets.rs"]
+mod targets;
+mod woken;

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use veena_broker::errors::ReplayError;
+use veena_broker::offline::PromisedEnds;
 use veena_contract::{Entropy, Offset, PartitionIndex};
 use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode, read_full_at, write_all_at};
 use veena_storage::journal::{Journal, JournalConfig};
+use veena_storage::offline::{self, Span};
 use veena_storage::partition::recover;
 
 use crate::support::{FakeCatalog, Node, Seeded, name, small_config, tenant, text, topic};
@@ -273,4 +275,22 @@ async fn a_power_cut_never_leaves_a_log_that_ends_below_its_promise() {
         assert_eq!(damage(&node), 0, "seed {seed}");
         node.broker.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_node_down_a_damaged_last_frame_is_named_by_what_the_journal_remembers() {
+    let data = Path::new("/data");
+    let disk = MemDisk::new();
+    assert!(PromisedEnds::read(&disk, data).expect("read").is_none(), "there is no journal");
+    five_messages(&disk).await.broker.stop().await;
+    let (path, position) = last_frame(&disk);
+    flip_last_frame(&disk);
+    let ends = PromisedEnds::read(&disk, data).expect("read").expect("a journal");
+    assert_eq!(ends.of(Path::new(PARTITION)), Offset(5));
+    assert_eq!(ends.of(Path::new("/data/topics/default/0000000000000001/p00001")), Offset(0));
+    let found = offline::find(&disk, data).expect("ours");
+    let dyn_disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let findings = offline::survey(&dyn_disk, &found, &|dir| ends.of(dir), &mut |_| {}).expect("read").findings;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!((&findings[0].path, findings[0].at, findings[0].span), (&path, position, Span::Offsets(Offset(4), Offset(5))));
 }

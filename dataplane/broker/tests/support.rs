@@ -25,11 +25,33 @@ pub struct FakeCatalog {
     view: RwLock<Arc<CatalogView>>,
     version: watch::Sender<u64>,
     is_leaderless: AtomicBool,
+    asked: AtomicU64,
+    /// What the node sees while it is behind.
+    behind: RwLock<Option<Arc<CatalogView>>>,
 }
 
 impl FakeCatalog {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { view: RwLock::default(), version: watch::channel(0).0, is_leaderless: AtomicBool::new(false) })
+        let is_leaderless = AtomicBool::new(false);
+        let (view, behind) = (RwLock::default(), RwLock::default());
+        Arc::new(Self { view, version: watch::channel(0).0, is_leaderless, asked: AtomicU64::new(0), behind })
+    }
+
+    /// From here on the node sees this; the leader knows better.
+    pub fn fall_behind(&self, view: Arc<CatalogView>) {
+        self.version.send_replace(view.applied.0);
+        *self.behind.write() = Some(view);
+    }
+
+    /// The node sees everything again.
+    pub fn catch_up(&self) {
+        *self.behind.write() = None;
+        self.version.send_replace(self.view.read().applied.0);
+    }
+
+    /// How often the leader was asked.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// While there is no leader, nothing can be confirmed.
@@ -65,7 +87,8 @@ impl FakeCatalog {
 
 impl Catalog for FakeCatalog {
     fn view(&self) -> Arc<CatalogView> {
-        Arc::clone(&self.view.read())
+        let behind = self.behind.read().clone();
+        behind.unwrap_or_else(|| Arc::clone(&self.view.read()))
     }
 
     fn changed(&self, seen: LogIndex) -> BoxFuture<'_, ()> {
@@ -82,11 +105,12 @@ impl CatalogWriter for FakeCatalog {
 
 impl LeaderPort for FakeCatalog {
     fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {
             if self.is_leaderless.load(Ordering::Relaxed) {
                 return Err(ProposeError::Unavailable { reason: "there is no leader".into() });
             }
-            Ok(self.view())
+            Ok(Arc::clone(&self.view.read()))
         })
     }
 
@@ -191,13 +215,28 @@ impl Node {
         seed: u64,
         config: BrokerConfig,
     ) -> Result<Self, veena_broker::OpenError> {
+        Self::open(disk, catalog, seed, config, &Io::inline()).await
+    }
+
+    /// As `start_with`, with file calls on threads, as in a real node: one that stands still holds up who waits for it alone.
+    pub async fn start_on_threads(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64, config: BrokerConfig) -> Self {
+        Self::open(disk, catalog, seed, config, &Io::threads(8)).await.expect("the engine opens")
+    }
+
+    async fn open(
+        disk: Arc<dyn Disk>,
+        catalog: &Arc<FakeCatalog>,
+        seed: u64,
+        config: BrokerConfig,
+        io: &Io,
+    ) -> Result<Self, veena_broker::OpenError> {
         disk.create_dir_all(&config.data_dir).expect("data directory");
         disk.sync_dir("/".as_ref()).expect("its name is durable");
         let tasks = Tasks::new(Handle::current());
         let ports = BrokerPorts {
             disk,
-            write_io: Io::inline(),
-            read_io: Io::inline(),
+            write_io: io.clone(),
+            read_io: io.clone(),
             catalog: Arc::clone(catalog) as Arc<dyn Catalog>,
             writer: Arc::clone(catalog) as Arc<dyn CatalogWriter>,
             witness: Witness::new(Arc::clone(catalog) as Arc<dyn LeaderPort>),

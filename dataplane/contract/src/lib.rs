@@ -19,4 +19,4 @@ pub use ids::{AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset
 pub use names::{HeaderName, InvalidName, Key, TopicName};
 pub use problem::{Effect, ErrorCode};
 pub use records::{ChildLink, Command, CommandError, ParentLink, Reroute, SchemaVersion, TopicRecord};
-pub use witness::{Confirmed, LinkGone, TopicGone, Unconfirmed, Witness};
+pub use witness::{Confirmed, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

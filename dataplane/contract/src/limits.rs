@@ -28,6 +28,10 @@ pub const DEDUP_WINDOW_MS_DEFAULT: u64 = 300_000;
 pub const PRODUCE_BATCH_MESSAGES_MAX: usize = 1000;
 /// How large the body of a batch produce may be, as sent and as decoded.
 pub const PRODUCE_BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The largest window a packed batch produce may ask for, as a power of two: more than a whole body is never needed.
+pub const PRODUCE_BATCH_ZSTD_WINDOW_LOG_MAX: u32 = 24;
+/// A batch produce up to this size needs no room in the node's budget for bodies in flight.
+pub const PRODUCE_BATCH_FREE_BYTES_MAX: usize = 1024 * 1024;
 /// How many messages one consume may answer.
 pub const CONSUME_BATCH_MESSAGES_MAX: usize = 100;
 /// How many bytes of keys and payloads one batch consume scans.
@@ -40,6 +44,23 @@ pub const ACK_BATCH_HANDLES_MAX: usize = 100;
 pub const ACK_BATCH_BYTES_MAX: usize = 64 * 1024;
 /// How large a JSON request body may be unless its route says otherwise.
 pub const JSON_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// How long a whole body may take, however steadily it trickles.
+pub const BODY_MS_MAX: u64 = 60_000;
+/// How many header lines a request may have. More than hyper's 100, which it would keep on the stack: up to some 2000 the two tables that it
+/// allocates for each head instead cost about 80 ns together, untouched; from 4096 on the allocator maps fresh pages and a head costs 10 µs.
+pub const HEADER_LINES_MAX: usize = 1024;
+/// How long a closing connection keeps reading what its client still sends.
+pub const LINGER_MS_MAX: u64 = 5_000;
+/// How many bytes a closing connection reads of what its client still sends.
+pub const LINGER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many lines are logged about failed requests in each [`FAILURE_LINES_WINDOW_MS`]; the others are counted.
+pub const FAILURE_LINES_MAX: u32 = 10;
+/// The window of [`FAILURE_LINES_MAX`].
+pub const FAILURE_LINES_WINDOW_MS: u64 = 60_000;
+/// A JSON payload nested deeper than this is served as a string: embedded, it would break its reader's parser, and with it the whole answer.
+pub const EMBED_DEPTH_MAX: usize = 1000;
+/// The longest lease. One that outlives a year is a mistake, and its deadline has to stay a point in time.
+pub const VISIBILITY_TIMEOUT_MS_MAX: u64 = 31_536_000_000;
 /// How many topics one page of a listing holds.
 pub const LIST_PAGE_MAX: usize = 1000;
 /// How many topics one page of a listing holds unless the caller says otherwise.
@@ -52,6 +73,22 @@ pub const SCHEMA_DEPTH_MAX: usize = 64;
 pub const SCHEMA_VERSIONS_MAX: usize = 1000;
 /// How large all schema versions of one topic may be.
 pub const SCHEMA_TOPIC_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many parts of a schema may apply to one place of a value.
+pub const SCHEMA_PATHS_MAX: usize = 64;
+/// How many different situations of a schema are explored to find out what a check costs; one with more is refused.
+pub const SCHEMA_SITUATIONS_MAX: usize = 2_000;
+/// How many steps that exploration takes; a schema that needs more is refused.
+pub const SCHEMA_WORK_STEPS_MAX: usize = 400_000;
+/// How large a compiled pattern of a schema may be.
+pub const SCHEMA_PATTERN_BYTES_MAX: usize = 512 * 1024;
+/// How long a text about a schema may be, since it quotes what clients wrote.
+pub const SCHEMA_TEXT_BYTES_MAX: usize = 2048;
+/// How long a large payload waits for its turn to be checked.
+pub const SCHEMA_SLOT_WAIT_MS_MAX: u64 = 5_000;
+/// How many compiled schemas a node keeps.
+pub const SCHEMAS_COMPILED_MAX: usize = 1024;
+/// How large all schema versions of a cluster may be.
+pub const SCHEMA_CLUSTER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// How deep a payload that is validated may nest.
 pub const PAYLOAD_DEPTH_MAX: usize = 256;
 /// How large the exponent of a number in a validated payload may be.
@@ -77,6 +114,14 @@ pub const WAL_ROTATE_BYTES_MIN: u64 = 1024 * 1024;
 pub const WAL_LIVE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The largest record in a WAL.
 pub const WAL_RECORD_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How many places are remembered where readers of the WAL stopped.
+pub const WAL_READ_HINTS_MAX: usize = 8;
+/// How much of a former life's records is read from the WAL at once.
+pub const BACKLOG_PIECE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How long new records wait for those of former lives while these cannot be read on.
+pub const BACKLOG_ORDER_WAIT_MS_MAX: u64 = 5_000;
+/// A destination with this many records waiting is not paced.
+pub const DISPATCH_PACED_RECORDS_MAX: usize = 512;
 /// How many undispatched bytes of records one node keeps in memory; over it, produce is refused.
 pub const UNDISPATCHED_NODE_BYTES_MAX: usize = 192 * 1024 * 1024;
 /// How many undispatched bytes one partition may have; over it, produce to that partition is refused.
@@ -96,15 +141,33 @@ pub const COMMIT_RECORDS_MAX: usize = 16_384;
 pub const PARTITION_SYNCS_MAX: usize = 16;
 /// How many bytes of owner-synchronous produces may wait for one partition's writer.
 pub const COMMIT_INBOX_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How many reads run at once on one node; apart from writes, so that no commit waits for a reader.
+pub const READS_MAX: usize = 16;
+/// How many sealed segments of one log are open at once.
+pub const SEALED_SEGMENTS_OPEN_MAX: usize = 4;
+/// How many streams one log keeps marks of; over it, an unknown stream is refused until others are finished.
+pub const STREAMS_PER_LOG_MAX: usize = 65_536;
+/// The largest file of a stream table that is read. The owner bounds the table far below.
+pub const STREAM_TABLE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// The largest value of a small durable file.
+pub const CELL_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a log that cannot be opened is left alone before it is tried again.
+pub const REOPEN_WAIT_MS_MAX: u64 = 10_000;
 /// How many bytes of decoded frames a node keeps for readers.
 pub const READ_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many bytes wait in quarantine before the oldest go.
 pub const QUARANTINE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// How long what is destroyed waits in quarantine, unless there is too much of it.
+pub const QUARANTINE_GRACE_MS: u64 = 3_600_000;
 /// How many bytes of sealed segments a node reads again per second to find damage before a consumer does.
 pub const SCRUB_BYTES_PER_SECOND: u64 = 8 * 1024 * 1024;
 /// A segment is read again for damage at most this often: once a day.
 pub const SCRUB_PASS_MS: u64 = 86_400_000;
 
+/// The longest key in the settle journal.
+pub const SETTLE_KEY_BYTES_MAX: usize = 64;
+/// The largest value in the settle journal.
+pub const SETTLE_VALUE_BYTES_MAX: usize = 1024 * 1024;
 /// How often settle state is appended to the settle journal.
 pub const SETTLE_APPEND_MS: u64 = 100;
 /// How often the settle journal is synced, unless configured otherwise.
@@ -116,13 +179,45 @@ pub const LEASE_SWEEP_MS: u64 = 1000;
 /// How much space must be free on the data disk for produce to be accepted.
 pub const DISK_RESERVE_BYTES: u64 = 256 * 1024 * 1024;
 
+/// How many changes of the metadata log one sync covers.
+pub const METADATA_GROUP_JOBS_MAX: usize = 256;
+/// How many bytes of written entries of the metadata log are kept for readers.
+pub const METADATA_TAIL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a change of metadata may take before its outcome is called unknown.
+pub const METADATA_PROPOSE_MS_MAX: u64 = 10_000;
+/// How long a confirmed read of metadata may take.
+pub const METADATA_CONFIRM_MS_MAX: u64 = 5_000;
+/// How large the write-ahead log of the metadata store grows before what it holds is written to its tables.
+pub const METADATA_WAL_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// How much room opening the metadata store may take: what its write-ahead log holds, written to tables, and a new one.
+pub const METADATA_OPEN_BYTES: u64 = 32 * 1024 * 1024;
+/// How much room is held back for starts on a full disk; each takes up to [`METADATA_OPEN_BYTES`] of it.
+pub const BALLAST_BYTES: u64 = 64 * 1024 * 1024;
+/// Topics can be deleted on a full disk while this much is free.
+pub const METADATA_REMOVAL_BYTES_MIN: u64 = 4 * 1024 * 1024;
+
+/// How many callers are answered at once while a node starts; more wait in the listener's backlog.
+pub const EARLY_CALLERS_MAX: usize = 64;
+/// How much of a request is read while a node starts.
+pub const EARLY_HEAD_BYTES_MAX: usize = 8 * 1024;
+/// How long one caller may take while a node starts.
+pub const EARLY_CALLER_MS_MAX: u64 = 2_000;
+/// How long such callers may take once the node is up.
+pub const EARLY_HANDOVER_MS_MAX: u64 = 500;
+/// How long the engine and the metastore may take to stop, once no request is under way.
+pub const STOP_MS_MAX: u64 = 8_000;
+
+const _: () = assert!(METADATA_WAL_BYTES_MAX * 2 <= METADATA_OPEN_BYTES && METADATA_OPEN_BYTES <= BALLAST_BYTES);
+const _: () = assert!(METADATA_REMOVAL_BYTES_MIN < METADATA_OPEN_BYTES);
 const _: () = assert!(MESSAGE_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX < WAL_RECORD_BYTES_MAX);
 const _: () = assert!(WAL_RECORD_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(FRAME_BYTES_MAX <= COMMIT_BYTES_MAX);
 const _: () = assert!(FRAME_RECORDS_MAX <= COMMIT_RECORDS_MAX);
 const _: () = assert!(WAL_RECORD_BYTES_MAX as u64 * 4 < WAL_SEGMENT_BYTES);
 const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < COMMIT_INBOX_BYTES_MAX);
+const _: () = assert!(PRODUCE_BATCH_BYTES_MAX <= 1 << PRODUCE_BATCH_ZSTD_WINDOW_LOG_MAX);
 const _: () = assert!(WAL_STALL_MS < WAL_OUTCOME_WAIT_MS);
 const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < WAL_STAGED_BYTES_MAX);
 const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES_MAX);
+const _: () = assert!(SCHEMA_BYTES_MAX <= SCHEMA_TOPIC_BYTES_MAX && SCHEMA_TOPIC_BYTES_MAX <= SCHEMA_CLUSTER_BYTES_MAX);
 const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);

@@ -1,10 +1,11 @@
 //! Evidence for destruction (design I5). Nothing is deleted on a node's own view: the leader confirms the fact first, and only a
 //! [`Confirmed`] value opens a delete. The procedure and the private constructor live together in this module.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::catalog::LeaderPort;
-use crate::ids::{AttachEpoch, LogIndex, TenantId, TopicId};
+use crate::ids::{AttachEpoch, LogIndex, StreamId, TenantId, TopicId};
 
 /// The fact that an incarnation of a topic is gone for good. Monotone: an id never comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,13 @@ pub struct TopicGone {
 pub struct LinkGone {
     /// The attachment.
     pub epoch: AttachEpoch,
+}
+
+/// The fact that no child is attached under these streams any more. Monotone: each stream is minted for one attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamsEnded {
+    /// The streams of attachments that have ended.
+    pub streams: BTreeSet<StreamId>,
 }
 
 /// A fact that the leader has confirmed by a linearizable read.
@@ -84,5 +92,18 @@ impl Witness {
             return Err(Unconfirmed { reason: format!("attachment {epoch} still exists") });
         }
         Ok(Confirmed { fact: LinkGone { epoch }, applied: view.applied })
+    }
+
+    /// Confirms which of these streams no attachment has any more. Asked of streams that something was sent under: one whose attachment is
+    /// still to come would look the same.
+    ///
+    /// # Errors
+    /// [`Unconfirmed`] when the leader does not answer.
+    pub async fn streams_ended(&self, mut streams: BTreeSet<StreamId>) -> Result<Confirmed<StreamsEnded>, Unconfirmed> {
+        let view = self.port.confirmed_view().await.map_err(|error| Unconfirmed { reason: error.to_string() })?;
+        for link in view.by_id.values().flat_map(|topic| &topic.children) {
+            streams.remove(&link.stream);
+        }
+        Ok(Confirmed { fact: StreamsEnded { streams }, applied: view.applied })
     }
 }

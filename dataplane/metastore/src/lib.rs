@@ -10,5 +10,5 @@ mod replica;
 pub mod state;
 mod witness;
 
-pub use metastore::{Metastore, MetastoreConfig, MetastoreStatus};
+pub use metastore::{Hold, Metastore, MetastoreConfig, MetastoreStatus};
 pub use veena_consensus::{MemLog, Runtime, StartError};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use veena_consensus::{Consensus, ConsensusConfig, LogStore, Runtime, StartError};
-use veena_contract::{LineageId, LogIndex, NodeId};
+use veena_contract::{LineageId, LogIndex, NodeId, limits};
 
+use crate::propose::is_removal;
 use crate::replica::Replica;
 use crate::state::{CatalogMachine, Operation};
 
@@ -27,8 +28,8 @@ impl MetastoreConfig {
     pub fn new(node: NodeId) -> Self {
         Self {
             consensus: ConsensusConfig::new(node, "metastore"),
-            propose_within: Duration::from_secs(10),
-            confirm_within: Duration::from_secs(5),
+            propose_within: Duration::from_millis(limits::METADATA_PROPOSE_MS_MAX),
+            confirm_within: Duration::from_millis(limits::METADATA_CONFIRM_MS_MAX),
         }
     }
 }
@@ -54,7 +55,16 @@ struct Inner {
     config: MetastoreConfig,
     consensus: Consensus,
     replica: Arc<Replica>,
-    hold: ArcSwapOption<String>,
+    hold: ArcSwapOption<Hold>,
+}
+
+/// Which changes are refused before they leave this node, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Why.
+    pub reason: String,
+    /// Those too that only take something away: a topic, a link.
+    pub is_total: bool,
 }
 
 /// The metastore of this node. Clones are handles to the same one. Implements [`Catalog`](veena_contract::Catalog),
@@ -101,13 +111,14 @@ impl Metastore {
 
     /// Refuses changes before they leave this node, for as long as there is a reason: a disk that is nearly full, say. A write that failed
     /// for want of space would latch the log, which only a restart ends.
-    pub fn hold_changes(&self, reason: Option<String>) {
-        self.inner.hold.store(reason.map(Arc::new));
+    pub fn hold_changes(&self, hold: Option<Hold>) {
+        self.inner.hold.store(hold.map(Arc::new));
     }
 
-    /// Why changes are refused now, if they are.
-    pub(crate) fn held(&self) -> Option<String> {
-        self.inner.hold.load().as_deref().cloned()
+    /// Why this change is refused now, if it is.
+    pub(crate) fn held(&self, operation: &Operation) -> Option<String> {
+        let hold = self.inner.hold.load_full()?;
+        (hold.is_total || !is_removal(operation)).then(|| hold.reason.clone())
     }
 
     /// What this node's metastore knows about itself.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tracing::info;
+use tracing::{info, warn};
 use veena_api::{ApiConfig, ApiParts, ApiState, TopicDefaults};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
@@ -16,13 +16,11 @@ use veena_storage::disk::Disk;
 use veena_storage::io::Io;
 use veena_storage::partition::Codec;
 
+use crate::ballast;
 use crate::config::{CodecChoice, Config};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::room::RoomWatch;
 use crate::system::{OsEntropy, SystemClock};
-
-/// How many reads run at once; apart from writes, so that no commit waits for a reader.
-const READS_MAX: usize = 16;
 
 /// Why a node cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +88,13 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     // 2 the metadata log and the metastore: the engine must know which topics live
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
     let metastore = Metastore::start(MetastoreConfig::new(data.node.clone()), log, Runtime::new(Arc::clone(&entropy))).await?;
+    let data = match bind(data, &metastore, &disk, &write_io).await {
+        Ok(data) => data,
+        Err(error) => {
+            metastore.shutdown().await;
+            return Err(error.into());
+        }
+    };
     let catalog = Arc::new(metastore.clone());
     let room = RoomWatch {
         disk: Arc::clone(&disk),
@@ -104,7 +109,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     let ports = BrokerPorts {
         disk,
         write_io,
-        read_io: Io::threads(READS_MAX),
+        read_io: Io::threads(limits::READS_MAX),
         catalog: catalog.clone(),
         writer: catalog.clone(),
         witness: Witness::new(catalog.clone()),
@@ -142,6 +147,12 @@ async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: 
     io.run(move || DataDir::open(disk.as_ref(), &path, node.as_deref(), entropy.as_ref())).await
 }
 
+async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
+    let Some(lineage) = metastore.lineage() else { return Ok(data) };
+    let disk = Arc::clone(disk);
+    io.run(move || data.bind(disk.as_ref(), lineage).map(|()| data)).await
+}
+
 async fn open_metadata_log<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
@@ -150,6 +161,11 @@ async fn open_metadata_log<L: LogStore, E: std::error::Error + Send + Sync + 'st
 ) -> Result<L, BootError> {
     let (disk, path, parent) = (Arc::clone(disk), data.metastore(), data.path.clone());
     io.run(move || {
+        match ballast::spend(disk.as_ref(), &parent) {
+            Ok(0) => {}
+            Ok(freed) => warn!(freed, "the data disk is full: room that was held back is used to start"),
+            Err(error) => warn!(%error, "the data disk is full, and the room that was held back cannot be used"),
+        }
         let log = open_log(&path).map_err(|error| BootError::MetadataLog { path, source: Box::new(error) })?;
         disk.sync_dir(&parent).map_err(|source| BootError::SyncDirectory { path: parent, source })?;
         Ok(log)

@@ -1,13 +1,13 @@
 //! The data directory: one process at a time, one node for life.
 //!
 //! `LOCK` is the kernel's lock on the directory; `node.cell` names the node and the directory; `ingress`, `settle`, `topics` and
-//! `quarantine` belong to the engine, `metastore` to the metadata log.
+//! `quarantine` belong to the engine, `metastore` to the metadata log; `ballast` is room held back.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use veena_contract::{Entropy, NodeId};
+use veena_contract::{Entropy, LineageId, NodeId};
 use veena_storage::cell::{self, CellError, CellKind, CellRead};
 use veena_storage::disk::{DirLock, Disk};
 
@@ -44,6 +44,20 @@ pub enum DataDirError {
         /// Who we were told to be.
         asked: String,
     },
+    /// Its messages belong to other metadata than what was found.
+    #[error(
+        "data directory {} holds messages of the metadata {kept}, and the metadata log is of {found}: its folder was replaced or lost. Put the \
+         right one back, or use another directory; nothing was touched",
+        path.display()
+    )]
+    OtherLineage {
+        /// Which.
+        path: PathBuf,
+        /// The life of the metadata that it was used with.
+        kept: LineageId,
+        /// The one that was found.
+        found: LineageId,
+    },
     /// The file that says whose it is cannot be read.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
@@ -63,6 +77,9 @@ struct NodeCell {
     version: u32,
     node: String,
     directory: String,
+    /// Whose topics the messages are of; known once the metadata was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lineage: Option<LineageId>,
 }
 
 /// A data directory that is ours until dropped.
@@ -73,6 +90,7 @@ pub struct DataDir {
     pub node: NodeId,
     /// Was it created just now?
     pub is_new: bool,
+    cell: NodeCell,
     _lock: Box<dyn DirLock>,
 }
 
@@ -96,16 +114,38 @@ impl DataDir {
                 if let Some(asked) = asked.filter(|asked| *asked != found.node) {
                     return Err(DataDirError::OtherNode { path: path.to_owned(), found: found.node, asked: asked.to_owned() });
                 }
-                return Ok(Self { path: path.to_owned(), node: NodeId(found.node.into()), is_new: false, _lock: lock });
+                let node = NodeId(found.node.as_str().into());
+                return Ok(Self { path: path.to_owned(), node, is_new: false, cell: found, _lock: lock });
             }
             CellRead::Damaged { reason } => return Err(DataDirError::Damaged { path: cell_path, reason }),
             CellRead::NotThere => true,
         };
         let node = asked.map_or_else(machine_name, str::to_owned);
-        let value = NodeCell { version: 1, node: node.clone(), directory: format!("{:032x}", entropy.next_u128()) };
-        let bytes = serde_json::to_vec(&value).expect("invariant: plain text and numbers are JSON");
-        cell::write(disk, &cell_path, NODE_CELL, &bytes)?;
-        Ok(Self { path: path.to_owned(), node: NodeId(node.into()), is_new, _lock: lock })
+        let cell = NodeCell { version: 1, node: node.clone(), directory: format!("{:032x}", entropy.next_u128()), lineage: None };
+        let dir = Self { path: path.to_owned(), node: NodeId(node.into()), is_new, cell, _lock: lock };
+        dir.write(disk)?;
+        Ok(dir)
+    }
+
+    fn write(&self, disk: &dyn Disk) -> Result<(), CellError> {
+        let bytes = serde_json::to_vec(&self.cell).expect("invariant: plain text and numbers are JSON");
+        cell::write(disk, &self.path.join("node.cell"), NODE_CELL, &bytes)
+    }
+
+    /// Binds the directory to this life of the metadata. To another one every topic here is unknown, and what is unknown is removed in the
+    /// end: so it may not come near. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError`] when the directory is bound to another, or the bond cannot be written.
+    pub fn bind(&mut self, disk: &dyn Disk, found: LineageId) -> Result<(), DataDirError> {
+        match self.cell.lineage {
+            Some(kept) if kept != found => Err(DataDirError::OtherLineage { path: self.path.clone(), kept, found }),
+            Some(_) => Ok(()),
+            None => {
+                self.cell.lineage = Some(found);
+                Ok(self.write(disk)?)
+            }
+        }
     }
 
     /// Where the metadata log lives.
@@ -170,8 +210,24 @@ mod tests {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let first = open(temp.path(), Some("one")).expect("opened");
         assert!(matches!(open(temp.path(), Some("one")), Err(DataDirError::InUse { .. })));
+        let elsewhere = tempfile::tempdir().expect("a temporary directory");
+        let link = elsewhere.path().join("link");
+        std::os::unix::fs::symlink(temp.path(), &link).expect("linked");
+        assert!(matches!(open(&link, Some("one")), Err(DataDirError::InUse { .. })), "under another name it is the same directory");
         drop(first);
         assert!(open(temp.path(), Some("one")).is_ok());
+    }
+
+    #[test]
+    fn a_directory_stays_with_the_metadata_it_was_first_used_with() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mut dir = open(temp.path(), Some("one")).expect("created");
+        dir.bind(&RealDisk, LineageId(7)).expect("bound");
+        drop(dir);
+        let mut dir = open(temp.path(), None).expect("opened");
+        dir.bind(&RealDisk, LineageId(7)).expect("the same");
+        let error = dir.bind(&RealDisk, LineageId(8)).expect_err("another");
+        assert!(matches!(error, DataDirError::OtherLineage { .. }) && error.to_string().contains(&LineageId(7).to_string()), "{error}");
     }
 
     #[test]

@@ -10,15 +10,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use veena_contract::limits;
 
-/// How many callers are served at once; more wait in the listener's backlog.
-const CALLERS_MAX: usize = 64;
-/// How much of a request is read.
-const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// How long one caller may take.
-const CALLER_TIMEOUT: Duration = Duration::from_secs(2);
+const CALLER_TIMEOUT: Duration = Duration::from_millis(limits::EARLY_CALLER_MS_MAX);
 /// How long callers under way may take once the real plane is there.
-const HANDOVER_TIMEOUT: Duration = Duration::from_millis(500);
+const HANDOVER_TIMEOUT: Duration = Duration::from_millis(limits::EARLY_HANDOVER_MS_MAX);
 
 const ALIVE: &str = "{\"status\":\"ok\"}\n";
 const STARTING: &str = "{\"error\":\"metastore: node is not ready: the node is starting\",\"code\":\"not_ready\",\"effect\":\"none\",\
@@ -31,7 +28,7 @@ pub async fn answer_until(listener: &TcpListener, ready: CancellationToken) {
         tokio::select! {
             () = ready.cancelled() => break,
             Some(_ended) = callers.join_next(), if !callers.is_empty() => {}
-            accepted = listener.accept(), if callers.len() < CALLERS_MAX => match accepted {
+            accepted = listener.accept(), if callers.len() < limits::EARLY_CALLERS_MAX => match accepted {
                 Ok((stream, _)) => {
                     callers.spawn(timeout(CALLER_TIMEOUT, answer(stream)));
                 }
@@ -47,7 +44,7 @@ pub async fn answer_until(listener: &TcpListener, ready: CancellationToken) {
 async fn answer(mut stream: TcpStream) {
     let mut head = Vec::with_capacity(512);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        if head.len() > HEAD_BYTES_MAX || !matches!(stream.read_buf(&mut head).await, Ok(1..)) {
+        if head.len() > limits::EARLY_HEAD_BYTES_MAX || !matches!(stream.read_buf(&mut head).await, Ok(1..)) {
             return;
         }
     }

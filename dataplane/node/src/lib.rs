@@ -3,6 +3,7 @@
 //! The one crate that knows every part and decides nothing: it opens the parts in order, hands each the seams it needs, and ends them in
 //! reverse. It must never look inside a message, and never name the C++ store: the opened log store comes in from outside.
 
+mod ballast;
 pub mod boot;
 pub mod config;
 pub mod data_dir;
@@ -22,3 +23,5 @@ pub use serve::{NodeError, Ready, serve};
 pub use system::{OsEntropy, SystemClock};
 /// The HTTP interface of a node as an OpenAPI document.
 pub use veena_api::openapi_json;
+/// How far the logs of a node that does not run were published.
+pub use veena_broker::offline::PromisedEnds;

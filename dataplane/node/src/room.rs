@@ -2,17 +2,22 @@
 //! only a restart ends that.
 //!
 //! Produce stops earlier, at the reserve (the engine watches that). The rest of the reserve is there for what frees room: acks, deleted
-//! topics, retention. Only when most of that is gone too are changes held.
+//! topics, retention. When most of that is gone too, nothing new is taken; to the last, topics can be deleted. When there is plenty of room
+//! again, the ballast grows.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use veena_metastore::Metastore;
-use veena_storage::disk::Disk;
+use veena_contract::limits;
+use veena_metastore::{Hold, Metastore};
+use veena_storage::disk::{Disk, Space};
 use veena_storage::io::Io;
+
+use crate::ballast;
 
 /// How often the room is read.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
@@ -33,29 +38,65 @@ pub(crate) struct RoomWatch {
     pub(crate) metastore: Metastore,
 }
 
+/// Which changes are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    None,
+    /// All but those that take something away.
+    Additions,
+    All,
+}
+
 impl RoomWatch {
-    /// Looks once. Answers whether changes are held now.
-    pub(crate) async fn look(&self, was_held: bool) -> bool {
-        let (disk, dir) = (Arc::clone(&self.disk), self.data_dir.clone());
-        // Room that cannot be read is reported by the engine; what was decided stands.
-        let Ok(space) = self.io.run(move || disk.space(&dir)).await else { return was_held };
-        let is_held = space.available < self.reserve / HELD_BELOW;
-        if is_held != was_held {
-            self.metastore.hold_changes(is_held.then(|| "the data disk is full".to_owned()));
-            if is_held {
-                warn!(available = space.available, reserve = self.reserve, "the data disk is full: changes of topics are refused");
-            } else {
-                info!(available = space.available, "the data disk has room again: changes of topics are accepted");
-            }
+    fn judge(&self, available: u64) -> Held {
+        if available >= self.reserve / HELD_BELOW {
+            Held::None
+        } else if available >= limits::METADATA_REMOVAL_BYTES_MIN {
+            Held::Additions
+        } else {
+            Held::All
         }
-        is_held
+    }
+
+    /// Looks once, and lets the ballast grow.
+    async fn look(&self, held: &mut Held, is_ballast_whole: &mut bool) {
+        let (disk, dir, reserve, is_whole) = (Arc::clone(&self.disk), self.data_dir.clone(), self.reserve, *is_ballast_whole);
+        let looked = self.io.run(move || {
+            let space = disk.space(&dir)?;
+            let grown = if is_whole { Ok(true) } else { ballast::grow(disk.as_ref(), &dir, space.available, reserve) };
+            Ok::<_, io::Error>((space, grown))
+        });
+        // Room that cannot be read is reported by the engine; what was decided stands.
+        let Ok((space, grown)) = looked.await else { return };
+        *is_ballast_whole = grown.unwrap_or_else(|error| {
+            warn!(%error, "no room can be held back for a start on a full disk; tried again with the next start");
+            true
+        });
+        self.hold(space, held);
+    }
+
+    fn hold(&self, space: Space, held: &mut Held) {
+        let now = self.judge(space.available);
+        if now == *held {
+            return;
+        }
+        let hold = Hold { reason: "the data disk is full".to_owned(), is_total: now == Held::All };
+        self.metastore.hold_changes((now != Held::None).then_some(hold));
+        if now == Held::None {
+            info!(available = space.available, "the data disk has room again: changes of topics are accepted");
+        } else {
+            let is_total = now == Held::All;
+            warn!(available = space.available, reserve = self.reserve, is_total, "the data disk is full: changes of topics are refused");
+        }
+        *held = now;
     }
 
     /// Looks until `token` is cancelled.
     pub(crate) async fn run(self, token: CancellationToken) {
-        let mut is_held = false;
+        let (mut held, mut is_ballast_whole) = (Held::None, false);
         loop {
-            is_held = self.look(is_held).await;
+            self.look(&mut held, &mut is_ballast_whole).await;
             tokio::select! {
                 () = tokio::time::sleep(CHECK_EVERY) => {}
                 () = token.cancelled() => return,

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_consensus::LogStore;
+use veena_contract::limits;
 use veena_storage::disk::Disk;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::slow::SlowDisk;
@@ -21,7 +22,7 @@ use crate::early;
 use crate::listen::{ListenError, listen};
 
 /// How long the engine and the metastore may take to stop, once no request is under way.
-const STOP_TIMEOUT: Duration = Duration::from_secs(8);
+const STOP_TIMEOUT: Duration = Duration::from_millis(limits::STOP_MS_MAX);
 
 /// Why a node did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,21 @@ pub async fn serve<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     on_ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), NodeError> {
+    serve_on(disk(config), config, allow_open, open_log, on_ready, stop).await
+}
+
+/// As [`serve`], on a disk of the caller's.
+///
+/// # Errors
+/// [`NodeError`].
+pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
+    disk: Arc<dyn Disk>,
+    config: &Config,
+    allow_open: bool,
+    open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
+    on_ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), NodeError> {
     let began = Instant::now();
     raise_open_files();
     let listening = listen(&config.http.addr, allow_open).await?;
@@ -83,7 +99,7 @@ pub async fn serve<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     // The port answers while the parts open; who asks for work is told to come back.
     let ready = CancellationToken::new();
     let booting = async {
-        let parts = boot(config, disk(config), open_log).await;
+        let parts = boot(config, disk, open_log).await;
         ready.cancel();
         parts
     };

@@ -31,6 +31,17 @@ pub(crate) type StoredEntry = Entry<RaftTypes>;
 pub(crate) type StoredLogId = LogId<MemberId>;
 pub(crate) type StoredVote = Vote<MemberId>;
 
+/// The current snapshot, as its key describes it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Current {
+    pub(crate) id: u64,
+    pub(crate) chunks: u32,
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
+    /// What the consensus crate keeps beside it; opaque.
+    pub(crate) meta: String,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Stored<T> {
     v: u32,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rocksdb::{ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel, Options, WriteOptions};
 use serde::{Deserialize, Serialize};
+use veena_contract::limits;
 
 use crate::codec::{self, KEY_COMMITTED, KEY_FORMAT, KEY_PURGED, KEY_VOTE, LOG, META, SNAP, StoredEntry};
 use crate::snapshot;
@@ -13,8 +14,8 @@ use crate::tail::Tail;
 use crate::writer::Writer;
 
 const KIND: &str = "veena raft store";
-const MEMTABLE_BYTES: usize = 8 * 1024 * 1024;
-const WAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Half of the write-ahead log's bound: a full memtable is written out before the log is there.
+const MEMTABLE_BYTES: usize = 4 * 1024 * 1024;
 const BACKGROUND_JOBS: i32 = 2;
 const INFO_LOGS_KEPT: usize = 2;
 
@@ -138,7 +139,7 @@ fn db_options() -> Options {
     options.create_if_missing(true);
     options.create_missing_column_families(true);
     options.set_max_background_jobs(BACKGROUND_JOBS);
-    options.set_max_total_wal_size(WAL_BYTES_MAX);
+    options.set_max_total_wal_size(limits::METADATA_WAL_BYTES_MAX);
     options.set_keep_log_file_num(INFO_LOGS_KEPT);
     options.set_log_level(LogLevel::Warn);
     options.set_paranoid_checks(true);

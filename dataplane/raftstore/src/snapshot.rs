@@ -4,25 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use rocksdb::{DB, Direction, IteratorMode, WriteBatch, WriteOptions};
-use serde::{Deserialize, Serialize};
 use veena_consensus::{FrozenState, SnapshotStore, StoreFuture, StoredSnapshot};
 
-use crate::codec::{self, KEY_SNAPSHOT, META, SNAP, chunk_key, invalid};
+use crate::codec::{self, Current, KEY_SNAPSHOT, META, SNAP, chunk_key, invalid};
 use crate::open::{RaftStore, failed, family};
 use crate::writer::Latch;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
-
-/// The current snapshot, as its key describes it.
-#[derive(Debug, Serialize, Deserialize)]
-struct Current {
-    id: u64,
-    chunks: u32,
-    bytes: u64,
-    crc32c: u32,
-    /// What the consensus crate keeps beside it; opaque.
-    meta: String,
-}
 
 impl SnapshotStore for RaftStore {
     fn save_snapshot(&self, meta: Vec<u8>, state: FrozenState) -> StoreFuture<'_, Vec<u8>> {

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::{StoredEntry, StoredLogId, StoredVote};
+use veena_contract::limits;
 
-/// How many bytes of written entries are kept for readers.
-const TAIL_BYTES_MAX: usize = 16 * 1024 * 1024;
+use crate::codec::{StoredEntry, StoredLogId, StoredVote};
 
 /// Positions, and the newest entries. Entries that are not written yet are always here.
 pub(crate) struct Tail {
@@ -43,7 +42,7 @@ impl Tail {
     /// Notes that every entry below `end` is in RocksDB, and lets old ones go.
     pub(crate) fn on_written(&mut self, end: u64) {
         self.written_end = self.written_end.max(end);
-        while self.bytes > TAIL_BYTES_MAX {
+        while self.bytes > limits::METADATA_TAIL_BYTES_MAX {
             match self.entries.first_key_value() {
                 Some((index, _)) if *index < self.written_end => self.drop_first(),
                 _ => break,

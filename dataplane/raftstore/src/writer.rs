@@ -10,13 +10,11 @@ use parking_lot::Mutex;
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use tokio::sync::oneshot;
 use veena_consensus::raft::RaftTypes;
+use veena_contract::limits;
 
 use crate::codec::{KEY_COMMITTED, KEY_PURGED, KEY_VOTE, LOG, META, entry_key};
 use crate::open::{failed, family};
 use crate::tail::Tail;
-
-/// How many jobs one sync covers.
-const GROUP_JOBS_MAX: usize = 256;
 
 /// Answered when the job's bytes are synced, or will never be.
 pub(crate) type Done = oneshot::Sender<io::Result<()>>;
@@ -150,7 +148,7 @@ impl Worker {
     fn run(&self, queue: &mpsc::Receiver<Job>) {
         while let Ok(first) = queue.recv() {
             let mut group = vec![first];
-            while group.len() < GROUP_JOBS_MAX
+            while group.len() < limits::METADATA_GROUP_JOBS_MAX
                 && let Ok(next) = queue.try_recv()
             {
                 group.push(next);

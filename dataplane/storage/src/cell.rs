@@ -6,13 +6,13 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use veena_contract::limits;
+
 use crate::disk::{Disk, DiskFile, OpenMode, read_full_at, write_all_at};
 
 const MAGIC: [u8; 4] = *b"VCEL";
 const FORMAT_VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
-/// The largest value a cell holds.
-pub const CELL_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a cell is for, so that one kind is never read as another. The registry only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ pub fn read(disk: &dyn Disk, path: &Path, kind: CellKind) -> io::Result<CellRead
         Err(error) => return Err(error),
     };
     let len = file.len()?;
-    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= HEADER_BYTES + CELL_BYTES_MAX) else {
+    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= HEADER_BYTES + limits::CELL_BYTES_MAX) else {
         return Ok(CellRead::Damaged { reason: format!("{len} bytes are more than a cell can have") });
     };
     let mut bytes = vec![0; len];
@@ -83,7 +83,7 @@ pub fn read(disk: &dyn Disk, path: &Path, kind: CellKind) -> io::Result<CellRead
 /// [`CellError`], naming the step.
 ///
 /// # Panics
-/// When the value is larger than [`CELL_BYTES_MAX`].
+/// When the value is larger than [`limits::CELL_BYTES_MAX`].
 pub fn write(disk: &dyn Disk, path: &Path, kind: CellKind, value: &[u8]) -> Result<(), CellError> {
     let failed = |step| move |source| CellError { path: path.to_owned(), step, source };
     let mut temp = path.as_os_str().to_owned();
@@ -110,8 +110,8 @@ fn write_temp(file: &dyn DiskFile, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn encode(kind: CellKind, value: &[u8]) -> Vec<u8> {
-    assert!(value.len() <= CELL_BYTES_MAX, "a cell of {} bytes", value.len());
-    let len = u32::try_from(value.len()).expect("invariant: CELL_BYTES_MAX fits u32");
+    assert!(value.len() <= limits::CELL_BYTES_MAX, "a cell of {} bytes", value.len());
+    let len = u32::try_from(value.len()).expect("invariant: limits::CELL_BYTES_MAX fits u32");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + value.len());
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&FORMAT_VERSION.to_be_bytes());

@@ -1,6 +1,7 @@
 //! The files of a node that does not run: what they hold, what is damaged, what can be made again.
 //!
-//! A survey changes nothing. A repair makes derived parts again and keeps a copy of every damaged range; it never cuts or drops a record.
+//! A survey changes nothing. A repair makes derived parts again, keeps a copy of every damaged range, and sets a WAL aside that a node cannot
+//! start on; it never cuts or drops a record.
 //! Whoever calls holds the directory's lock.
 
 use std::io;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 
 use veena_contract::{Offset, WalSeq};
 
-use crate::disk::{Disk, OpenMode, read_full_at, write_all_at};
+use crate::disk::{Disk, OpenMode, create_dir_durably, read_full_at, write_all_at};
 use crate::partition::{self, SideFile, SideKind};
+pub use crate::wal::LostEnd;
 use crate::{journal, wal};
 
 /// The largest piece of a damaged range that is copied at once.
@@ -90,6 +92,8 @@ pub struct Survey {
     pub findings: Vec<Finding>,
     /// Derived parts that are missing or damaged.
     pub derived: Vec<Derived>,
+    /// The newest segments of the WAL are missing: a node does not start on it.
+    pub lost_end: Option<LostEnd>,
 }
 
 /// Why a survey or a repair could not be made.
@@ -177,11 +181,18 @@ pub fn find(disk: &dyn Disk, dir: &Path) -> Result<Found, OfflineError> {
     Ok(found)
 }
 
-/// Reads and checks everything that was found. `progress` is told how many bytes were read since it was last told.
+/// Reads and checks everything that was found. `promised` answers for a partition's directory up to where its log was once published, as is
+/// known from elsewhere (`Offset(0)`: nothing is): only so a damaged last frame is told from a torn tail. `progress` is told how many bytes
+/// were read since it was last told.
 ///
 /// # Errors
 /// When a file cannot be read at all; damage is no error.
-pub fn survey(disk: &Arc<dyn Disk>, found: &Found, progress: &mut dyn FnMut(u64)) -> Result<Survey, OfflineError> {
+pub fn survey(
+    disk: &Arc<dyn Disk>,
+    found: &Found,
+    promised: &dyn Fn(&Path) -> Offset,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Survey, OfflineError> {
     let mut survey = Survey::default();
     if let Some(dir) = &found.wal {
         survey.wal(disk, dir, progress)?;
@@ -190,7 +201,7 @@ pub fn survey(disk: &Arc<dyn Disk>, found: &Found, progress: &mut dyn FnMut(u64)
         survey.settle(disk.as_ref(), dir, progress)?;
     }
     for dir in &found.partitions {
-        survey.partition(disk.as_ref(), dir, progress)?;
+        survey.partition(disk.as_ref(), dir, promised(dir), progress)?;
     }
     Ok(survey)
 }
@@ -198,6 +209,14 @@ pub fn survey(disk: &Arc<dyn Disk>, found: &Found, progress: &mut dyn FnMut(u64)
 impl Survey {
     fn wal(&mut self, disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
         let verified = wal::verify(disk, dir, progress)?;
+        self.lost_end = verified.lost_end;
+        if let Some(LostEnd { end, checkpoint, durable_end }) = verified.lost_end {
+            let reason = format!(
+                "the checkpoint {checkpoint} is beyond the end of the log {end}: its newest segments are missing, and a node does not start"
+            );
+            let span = if checkpoint < durable_end { Span::Sequences(checkpoint, durable_end) } else { Span::None };
+            self.findings.push(Finding { path: wal::checkpoint_path(dir), at: 0, end: 0, reason, span });
+        }
         let below = verified.checkpoint.unwrap_or_default();
         for damage in verified.damage {
             let mut reason = match damage.kind {
@@ -235,14 +254,14 @@ impl Survey {
             let reason = "settle state that was synced cannot be read: some messages may be handed out again".to_owned();
             self.findings.push(Finding { path: facts.file.clone(), at: range.start, end: range.end, reason, span: Span::None });
         }
-        let records = facts.entries as u64;
+        let records = facts.entries.len() as u64;
         let (bytes, torn_at) = (facts.bytes, facts.torn_at);
         self.files.push(FileFacts { path: facts.file, kind: FileKind::Settle, records, bytes, span: Span::None, torn_at });
         Ok(())
     }
 
-    fn partition(&mut self, disk: &dyn Disk, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
-        let report = partition::inspect(disk, dir).map_err(failed("read", dir))?;
+    fn partition(&mut self, disk: &dyn Disk, dir: &Path, promised: Offset, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
+        let report = partition::inspect(disk, dir, promised).map_err(failed("read", dir))?;
         for damage in report.damage {
             let span = if damage.first < damage.next { Span::Offsets(damage.first, damage.next) } else { Span::None };
             self.findings.push(Finding { path: damage.path, at: damage.at, end: damage.end, reason: damage.reason.to_owned(), span });
@@ -288,7 +307,7 @@ pub fn keep_copy(disk: &dyn Disk, quarantine: &Path, finding: &Finding, now_ms: 
         return Ok(None);
     }
     let dir = quarantine.join(format!("{now_ms:013}-damage"));
-    crate::disk::create_dir_durably(disk, &dir).map_err(failed("create", &dir))?;
+    create_dir_durably(disk, &dir).map_err(failed("create", &dir))?;
     let owner = finding.path.parent().map(flat_name).unwrap_or_default();
     let path = dir.join(format!("{owner}{name}.{}-{end}", finding.at));
     match disk.remove_file(&path) {
@@ -310,6 +329,27 @@ pub fn keep_copy(disk: &dyn Disk, quarantine: &Path, finding: &Finding, now_ms: 
     copy.sync_data().map_err(failed("sync", &path))?;
     disk.sync_dir(&dir).map_err(failed("sync", &dir))?;
     Ok(Some(path))
+}
+
+/// Moves a WAL whose newest segments are missing into `quarantine`, durably, and leaves an empty directory, in which the next start begins a
+/// new log. Answers where it is. `now_ms` is as in [`keep_copy`].
+///
+/// All that is left of such a log lies below its checkpoint, so it is dispatched; what is lost is not here either. The new log has an identity
+/// and streams of its own: no owner takes a record of it for one it has, none is told that a stream is finished by a number that has not come
+/// yet, and nothing of the old log is sent again. (Kept, the identity would number its next stream by what is left of the log: lower than
+/// streams that owners have been told are finished, so that they would refuse everything.)
+///
+/// # Errors
+/// Of the file system.
+pub fn set_wal_aside(disk: &dyn Disk, dir: &Path, quarantine: &Path, now_ms: u64) -> Result<PathBuf, OfflineError> {
+    create_dir_durably(disk, quarantine).map_err(failed("create", quarantine))?;
+    let aside = quarantine.join(format!("{now_ms:013}-ingress"));
+    // 1 renamed   2 new name durable   3 old name gone   4 an empty directory    — a crash in between leaves the log under one name, or a node
+    // that makes the directory itself
+    disk.rename(dir, &aside).map_err(failed("set aside", dir))?;
+    disk.sync_dir(quarantine).map_err(failed("sync", quarantine))?;
+    create_dir_durably(disk, dir).map_err(failed("create", dir))?;
+    Ok(aside)
 }
 
 /// The last parts of a directory's path, as part of a file's name.

@@ -10,12 +10,24 @@ use veena_storage::disk::{Disk, OpenMode};
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::offline::{self, FileKind, Finding, Span, Survey};
 use veena_storage::partition::{self, Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey};
-use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry};
+use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, WalOpenError};
 
 use crate::support::Seeded;
 
 const DATA: &str = "/data";
 const PARTITION: &str = "/data/topics/default/1/p00000";
+
+const WAL: WalConfig = WalConfig {
+    segment_bytes: 8192,
+    rotate_bytes_min: 6000,
+    spare_max: 2,
+    staged_bytes_max: 1024 * 1024,
+    undispatched_bytes_max: 16 * 1024 * 1024,
+};
+
+fn ingress() -> PathBuf {
+    Path::new(DATA).join("ingress")
+}
 
 /// A node's directory: a WAL of several segments, a settle journal of several groups, a partition of several segments.
 fn node() -> MemDisk {
@@ -32,14 +44,7 @@ fn node() -> MemDisk {
 }
 
 fn write_wal(disk: &MemDisk) {
-    let config = WalConfig {
-        segment_bytes: 8192,
-        rotate_bytes_min: 6000,
-        spare_max: 2,
-        staged_bytes_max: 1024 * 1024,
-        undispatched_bytes_max: 16 * 1024 * 1024,
-    };
-    let (wal, _) = Wal::open(Arc::new(disk.clone()), &Path::new(DATA).join("ingress"), config, &Seeded::new(1)).expect("opens");
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), &ingress(), WAL, &Seeded::new(1)).expect("opens");
     wal.start_by_hand(Arc::new(|_| {}));
     for number in 0..12_u8 {
         let destination = Destination { group: 1, partition: 0 };
@@ -70,10 +75,15 @@ fn write_partition(disk: &MemDisk) {
 }
 
 fn survey(disk: &MemDisk) -> Survey {
+    survey_promised(disk, Offset(0))
+}
+
+/// A survey that knows up to where the partition was published.
+fn survey_promised(disk: &MemDisk, promised: Offset) -> Survey {
     let found = offline::find(disk, Path::new(DATA)).expect("ours");
     let mut told = 0;
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let survey = offline::survey(&disk, &found, &mut |bytes| told += bytes).expect("read");
+    let survey = offline::survey(&disk, &found, &|_| promised, &mut |bytes| told += bytes).expect("read");
     assert!(told > 0 && told <= found.bytes, "{told} of {}", found.bytes);
     survey
 }
@@ -151,6 +161,59 @@ fn a_wal_segment_that_is_missing_is_named() {
     assert!(matches!(findings[0].span, Span::Sequences(first, end) if first < end && first > WalSeq(0)), "{findings:?}");
 }
 
+/// A WAL of several segments with a checkpoint at `below`.
+fn checkpointed(below: u64) -> MemDisk {
+    let disk = node();
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), &ingress(), WAL, &Seeded::new(3)).expect("opens");
+    wal.checkpoint(WalSeq(below)).expect("moved");
+    wal.close();
+    disk
+}
+
+#[test]
+fn a_wal_is_named_as_one_without_its_newest_segments_exactly_when_a_node_does_not_start_on_it() {
+    let (mut refused, mut opened) = (0, 0);
+    for below in [1, 4, 9, 12] {
+        for gone in 0.. {
+            let disk = checkpointed(below);
+            let segments = files(&survey(&disk), FileKind::Wal);
+            if gone > segments.len() {
+                break;
+            }
+            segments.iter().rev().take(gone).for_each(|path| disk.remove_file(path).expect("removed"));
+            let survey = survey(&disk);
+            let again = Wal::open(Arc::new(disk.reopen()), &ingress(), WAL, &Seeded::new(4));
+            let is_refused = matches!(&again, Err(WalOpenError::CheckpointBeyondEnd { .. }));
+            assert_eq!(survey.lost_end.is_some(), is_refused, "checkpoint {below}, {gone} segments gone: {survey:?}");
+            let Some(lost) = survey.lost_end else {
+                opened += 1;
+                continue;
+            };
+            refused += 1;
+            assert_eq!((lost.checkpoint, lost.durable_end), (WalSeq(below), WalSeq(12)));
+            assert!(lost.end < lost.checkpoint);
+            let named = survey.findings.iter().filter(|finding| finding.path.starts_with(ingress())).count();
+            assert_eq!(named, 1, "{:?}", survey.findings);
+        }
+    }
+    assert!(refused > 0 && opened > 0, "{refused} refused, {opened} opened");
+}
+
+#[test]
+fn a_wal_without_its_newest_segments_is_set_aside_whole_and_a_new_one_begins() {
+    let disk = checkpointed(12);
+    disk.remove_file(files(&survey(&disk), FileKind::Wal).last().expect("a segment")).expect("removed");
+    let before: Vec<_> = disk.list(&ingress()).expect("listed");
+    let aside = offline::set_wal_aside(&disk, &ingress(), Path::new("/data/quarantine"), 17).expect("set aside");
+    assert_eq!(aside, Path::new("/data/quarantine/0000000000017-ingress"));
+    assert_eq!(disk.list(&aside).expect("listed"), before, "nothing of it is changed");
+    assert_eq!((survey(&disk).findings, survey(&disk).lost_end), (Vec::new(), None));
+    let (wal, opened) = Wal::open(Arc::new(disk.clone()), &ingress(), WAL, &Seeded::new(4)).expect("opens");
+    assert_eq!((opened.end, opened.checkpoint, opened.streams), (WalSeq(0), WalSeq(0), Vec::new()));
+    assert_eq!(opened.damage, Vec::new());
+    wal.close();
+}
+
 #[test]
 fn a_flipped_bit_in_the_settle_journal_is_named() {
     let disk = node();
@@ -171,6 +234,33 @@ fn a_torn_tail_is_no_damage() {
     let survey = survey(&disk);
     assert_eq!(survey.findings, Vec::new());
     assert!(survey.files.iter().any(|file| file.path == path && file.torn_at.is_some()), "{survey:?}");
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_frame_is_named_once_its_end_is_known() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Partition).pop().expect("a segment");
+    let bytes = bytes_of(&disk, &path);
+    let at = bytes.windows(300).rposition(|window| window == [7; 300]).expect("the last record");
+    let byte = u64::try_from(at).expect("small") + 17;
+    disk.flip_bit(&path, byte * 8).expect("flipped");
+    assert_eq!(survey(&disk).findings, Vec::new(), "nobody says that it was published");
+    let finding = only(&survey_promised(&disk, Offset(8)), &path, byte);
+    assert_eq!(finding.span, Span::Offsets(Offset(7), Offset(8)));
+    assert!(survey_promised(&disk, Offset(8)).files.iter().all(|file| file.torn_at.is_none()));
+    assert_eq!(survey_promised(&disk, Offset(7)).findings, Vec::new(), "it lies behind what was published");
+}
+
+#[test]
+fn last_segments_that_are_missing_are_named_once_the_end_is_known() {
+    let disk = node();
+    let paths = files(&survey(&disk), FileKind::Partition);
+    for path in paths.iter().rev() {
+        disk.remove_file(path).expect("removed");
+        let findings = survey_promised(&disk, Offset(8)).findings;
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(matches!(findings[0].span, Span::Offsets(first, Offset(8)) if first < Offset(8)), "{findings:?}");
+    }
 }
 
 #[test]
@@ -239,6 +329,6 @@ fn one_partition_is_looked_at_alone_and_a_foreign_directory_is_refused() {
     let found = offline::find(&disk, Path::new(PARTITION)).expect("a partition");
     assert_eq!((found.wal, found.settle, found.partitions), (None, None, vec![PathBuf::from(PARTITION)]));
     assert!(matches!(offline::find(&disk, Path::new("/data/settle")), Err(offline::OfflineError::NotOurs { .. })));
-    let first = partition::inspect(&disk, Path::new(PARTITION)).expect("read").segments[0].base;
+    let first = partition::inspect(&disk, Path::new(PARTITION), Offset(0)).expect("read").segments[0].base;
     assert_eq!(first, Offset(0));
 }

@@ -8,3 +8,4 @@ mod life;
 mod promised;
 mod retention;
 mod support;
+mod unreadable;

@@ -1,6 +1,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod flights;
 mod format;
 mod life;
 

@@ -13,13 +13,14 @@ type OfLog = fn(&LogNumbers) -> u64;
 type OfCursor = fn(&CursorNumbers) -> u64;
 
 /// Per topic and partition, since the process began.
-const COUNTERS: [(&str, &str, OfPartition); 6] = [
+const COUNTERS: [(&str, &str, OfPartition); 7] = [
     ("messages_produced_total", "counter", |numbers| numbers.produced),
     ("bytes_produced_total", "counter", |numbers| numbers.produced_bytes),
     ("messages_consumed_total", "counter", |numbers| numbers.consumed),
     ("bytes_consumed_total", "counter", |numbers| numbers.consumed_bytes),
     ("consumer_corrupt_skipped_total", "counter", |numbers| numbers.corrupt_skipped),
     ("consumer_dropped_messages", "gauge", |numbers| numbers.retention_dropped),
+    ("partition_gaps_total", "counter", |numbers| numbers.gaps),
 ];
 
 /// Per topic, since the process began.
@@ -118,6 +119,7 @@ mod tests {
             returned: 0,
             corrupt_skipped: 0,
             retention_dropped: 0,
+            gaps: 0,
             log: None,
         };
         let log = LogNumbers { segments: 1, bytes: 99, high_watermark: Offset(10), frontier: Offset(4), leased: 1, acked_ahead: 2 };

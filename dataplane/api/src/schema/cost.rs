@@ -6,15 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Map, Value};
+use veena_contract::limits;
 
 use super::keywords::{REFERENCES, resolve};
-
-/// At most this many schemas may apply to one place of a value.
-const PATHS_MAX: usize = 64;
-/// At most this many different situations are explored.
-const SITUATIONS_MAX: usize = 2_000;
-/// At most this many steps are taken while exploring.
-const WORK_MAX: usize = 400_000;
 
 /// A schema, by its place in memory, and how often it applies.
 type Counts<'a> = BTreeMap<usize, (&'a Map<String, Value>, usize)>;
@@ -34,7 +28,7 @@ pub(crate) fn check(root: &Value) -> Result<(), String> {
                 explorer.step(schema, *times, step, &mut next)?;
             }
             if !next.is_empty() && seen.insert(situation(&next)) {
-                if seen.len() > SITUATIONS_MAX {
+                if seen.len() > limits::SCHEMA_SITUATIONS_MAX {
                     return Err("the document has too many combinations of schemas".into());
                 }
                 queue.push_back(next);
@@ -87,7 +81,7 @@ impl<'a> Explorer<'a> {
     /// Adds a schema and all that apply with it to the same place.
     fn enter(&mut self, schema: &'a Value, times: usize, counts: &mut Counts<'a>, inside: &mut Vec<usize>) -> Result<(), String> {
         self.work += 1;
-        if self.work > WORK_MAX {
+        if self.work > limits::SCHEMA_WORK_STEPS_MAX {
             return Err("the document has too many combinations of schemas".into());
         }
         let Value::Object(map) = schema else { return Ok(()) };
@@ -96,8 +90,8 @@ impl<'a> Explorer<'a> {
             return Err("a schema refers to itself without stepping into the value".into());
         }
         counts.entry(place).or_insert((map, 0)).1 += times;
-        if counts.values().map(|(_, times)| times).sum::<usize>() > PATHS_MAX {
-            return Err(format!("more than {PATHS_MAX} schemas may apply to one place of a value"));
+        if counts.values().map(|(_, times)| times).sum::<usize>() > limits::SCHEMA_PATHS_MAX {
+            return Err(format!("more than {} schemas may apply to one place of a value", limits::SCHEMA_PATHS_MAX));
         }
         inside.push(place);
         for keyword in ["allOf", "anyOf", "oneOf"] {

@@ -9,12 +9,13 @@ mod keywords;
 mod payload;
 mod validate;
 
+use std::sync::Arc;
+
 use serde_json::Value;
-use veena_contract::ErrorCode;
+use veena_contract::{ErrorCode, limits};
 
 use crate::problem::Problem;
 
-pub(crate) use admit::admit;
 pub(crate) use validate::Schemas;
 
 /// What a new document means for a topic.
@@ -24,6 +25,16 @@ pub(crate) enum Change {
     None,
     /// A new version.
     New,
+}
+
+/// As [`admit::admit`], which the work of a large document keeps from nobody: it is done on a thread that may block.
+pub(crate) async fn admit(document: &str) -> Result<Arc<str>, Problem> {
+    if document.len() <= validate::INLINE_BYTES_MAX {
+        return admit::admit(document);
+    }
+    let document = document.to_owned();
+    let crashed = |_| Problem::new(http::StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic");
+    tokio::task::spawn_blocking(move || admit::admit(&document)).await.map_err(crashed)?
 }
 
 /// Compares a document with the one it would follow. Both were admitted.
@@ -39,16 +50,26 @@ pub(crate) fn change(current: &str, new: &str) -> Result<Change, Problem> {
     })
 }
 
+/// For the fuzzer: is a document admitted?
+pub(crate) fn is_admitted(document: &str) -> bool {
+    admit::admit(document).is_ok()
+}
+
+/// For the fuzzer: is a payload valid under a document that was admitted?
+pub(crate) fn is_valid(document: &str, payload: &[u8]) -> bool {
+    let validator = stored(document).ok().and_then(|document| validate::compile(&document).ok());
+    validator.is_some_and(|validator| validate::validate(&validator, payload).is_ok())
+}
+
 fn stored(document: &str) -> Result<Value, Problem> {
-    payload::parse(document.as_bytes(), veena_contract::limits::SCHEMA_DEPTH_MAX)
+    payload::parse(document.as_bytes(), limits::SCHEMA_DEPTH_MAX)
         .map_err(|error| Problem::invalid(format!("invalid argument: schema: {error}")))
 }
 
 /// Texts about schemas quote what clients wrote; they are kept short.
 fn cut(mut text: String) -> String {
-    const TEXT_BYTES_MAX: usize = 2048;
-    if text.len() > TEXT_BYTES_MAX {
-        let end = (0..=TEXT_BYTES_MAX - 3).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    if text.len() > limits::SCHEMA_TEXT_BYTES_MAX {
+        let end = (0..=limits::SCHEMA_TEXT_BYTES_MAX - 3).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
         text.push_str("...");
     }

@@ -12,42 +12,50 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use veena_contract::{ErrorCode, SchemaVersion, TopicId, TopicRecord, limits};
+use veena_contract::{ErrorCode, TopicId, TopicRecord, limits};
 
 use super::{cut, payload};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
-/// How many compiled schemas are kept.
-const COMPILED_MAX: usize = 1024;
-/// Payloads over this size are checked under a slot, on a thread that may block.
-const INLINE_BYTES_MAX: usize = 16 * 1024;
-const SLOT_WAIT: Duration = Duration::from_secs(5);
-const PATTERN_BYTES_MAX: usize = 512 * 1024;
+/// Payloads and documents over this size are read under a slot, on a thread that may block.
+pub(super) const INLINE_BYTES_MAX: usize = 16 * 1024;
+const SLOT_WAIT: Duration = Duration::from_millis(limits::SCHEMA_SLOT_WAIT_MS_MAX);
 
 /// Compiled schemas and the slots for large payloads.
 pub(crate) struct Schemas {
-    compiled: Mutex<BTreeMap<(TopicId, u32), Arc<Validator>>>,
+    compiled: Compiled,
     slots: Arc<Semaphore>,
 }
+
+/// By topic and version.
+type Validators = BTreeMap<(TopicId, u32), Arc<Validator>>;
+
+#[derive(Clone, Default)]
+struct Compiled(Arc<Mutex<Validators>>);
 
 impl Default for Schemas {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { compiled: Mutex::default(), slots: Arc::new(Semaphore::new(cores)) }
+        Self { compiled: Compiled::default(), slots: Arc::new(Semaphore::new(cores)) }
     }
 }
 
+/// A payload was refused: which of those given, and why; no number when none of them is to blame.
+pub(crate) type Refused = (Option<usize>, Problem);
+
 impl Schemas {
-    /// Checks a payload against its topic's newest schema, if there is one.
-    pub(crate) async fn check(&self, metrics: &Metrics, topic: &TopicRecord, payload: &Bytes) -> Result<(), Problem> {
+    /// Checks payloads against their topic's newest schema, if there is one.
+    pub(crate) async fn check(&self, metrics: &Metrics, topic: &TopicRecord, payloads: &[Bytes]) -> Result<(), Refused> {
         let Some(schema) = topic.schema() else { return Ok(()) };
         let began = Instant::now();
-        let validator = self.compiled(topic.id, schema)?;
-        let result = if payload.len() <= INLINE_BYTES_MAX {
-            validate(&validator, payload)
+        let key = (topic.id, schema.version);
+        let bytes: usize = payloads.iter().map(Bytes::len).sum();
+        let is_quick = self.compiled.knows(key) || schema.document.len() <= INLINE_BYTES_MAX;
+        let result = if is_quick && bytes <= INLINE_BYTES_MAX {
+            self.compiled.check(key, &schema.document, payloads)
         } else {
-            self.validate_large(validator, payload.clone()).await
+            self.check_apart(key, Arc::clone(&schema.document), payloads.to_vec()).await
         };
         metrics.schema_seconds.observe(began.elapsed());
         if result.is_err() {
@@ -56,33 +64,44 @@ impl Schemas {
         result
     }
 
-    async fn validate_large(&self, validator: Arc<Validator>, payload: Bytes) -> Result<(), Problem> {
+    /// On a thread that may block, when one of the slots is free.
+    async fn check_apart(&self, key: (TopicId, u32), document: Arc<str>, payloads: Vec<Bytes>) -> Result<(), Refused> {
         let busy = || {
             let text = "schema: validation capacity busy, retry: no schema validation slot on this node freed up within 5s, so the payload \
                         was not validated; retry, preferably through another node";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::ValidationBusy, text)
+            (None, Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::ValidationBusy, text))
         };
         let slot = timeout(SLOT_WAIT, Arc::clone(&self.slots).acquire_owned()).await.ok().and_then(Result::ok).ok_or_else(busy)?;
+        let compiled = self.compiled.clone();
         let checked = tokio::task::spawn_blocking(move || {
             let _slot = slot;
-            validate(&validator, &payload)
+            compiled.check(key, &document, &payloads)
         });
-        checked.await.map_err(|_| unusable("the validation did not end"))?
+        checked.await.map_err(|_| (None, unusable("the validation did not end")))?
+    }
+}
+
+impl Compiled {
+    fn knows(&self, key: (TopicId, u32)) -> bool {
+        self.0.lock().contains_key(&key)
     }
 
-    fn compiled(&self, topic: TopicId, schema: &SchemaVersion) -> Result<Arc<Validator>, Problem> {
-        let key = (topic, schema.version);
-        if let Some(known) = self.compiled.lock().get(&key) {
+    fn check(&self, key: (TopicId, u32), document: &str, payloads: &[Bytes]) -> Result<(), Refused> {
+        let validator = self.validator(key, document).map_err(|problem| (None, problem))?;
+        payloads.iter().enumerate().try_for_each(|(nth, payload)| validate(&validator, payload).map_err(|problem| (Some(nth), problem)))
+    }
+
+    fn validator(&self, key: (TopicId, u32), document: &str) -> Result<Arc<Validator>, Problem> {
+        if let Some(known) = self.0.lock().get(&key) {
             return Ok(Arc::clone(known));
         }
-        let document =
-            payload::parse(schema.document.as_bytes(), limits::SCHEMA_DEPTH_MAX).map_err(|error| unusable(&error.to_string()))?;
+        let document = payload::parse(document.as_bytes(), limits::SCHEMA_DEPTH_MAX).map_err(|error| unusable(&error.to_string()))?;
         let validator = Arc::new(compile(&document).map_err(|reason| unusable(&reason))?);
-        let mut compiled = self.compiled.lock();
+        let mut compiled = self.0.lock();
         // An older version of the topic is of no more use; beyond that any will do, it is compiled again when it is needed.
-        let old: Vec<_> = compiled.range((topic, 0)..key).map(|(key, _)| *key).collect();
+        let old: Vec<_> = compiled.range((key.0, 0)..key).map(|(key, _)| *key).collect();
         old.iter().for_each(|key| drop(compiled.remove(key)));
-        while compiled.len() >= COMPILED_MAX {
+        while compiled.len() >= limits::SCHEMAS_COMPILED_MAX {
             compiled.pop_first();
         }
         compiled.insert(key, Arc::clone(&validator));
@@ -99,7 +118,9 @@ fn unusable(reason: &str) -> Problem {
 pub(crate) fn compile(document: &Value) -> Result<Validator, String> {
     let build = || {
         jsonschema::options()
-            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX))
+            .with_pattern_options(
+                PatternOptions::regex().size_limit(limits::SCHEMA_PATTERN_BYTES_MAX).dfa_size_limit(limits::SCHEMA_PATTERN_BYTES_MAX),
+            )
             .should_validate_formats(true)
             .build(document)
             .map_err(|error| error.to_string())
@@ -107,7 +128,8 @@ pub(crate) fn compile(document: &Value) -> Result<Validator, String> {
     catch_unwind(AssertUnwindSafe(build)).unwrap_or_else(|_| Err("the document cannot be compiled".into()))
 }
 
-fn validate(validator: &Validator, payload: &[u8]) -> Result<(), Problem> {
+/// Checks one payload, here and now.
+pub(crate) fn validate(validator: &Validator, payload: &[u8]) -> Result<(), Problem> {
     let refuse = |reason: String| {
         let text = cut(format!("invalid argument: schema: {reason}"));
         Err(Problem::new(StatusCode::BAD_REQUEST, ErrorCode::SchemaViolation, text))
@@ -127,7 +149,7 @@ fn validate(validator: &Validator, payload: &[u8]) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use veena_contract::{TenantId, TopicName};
+    use veena_contract::{SchemaVersion, TenantId, TopicName};
 
     use super::*;
 
@@ -154,7 +176,7 @@ mod tests {
     }
 
     async fn check(schemas: &Schemas, topic: &TopicRecord, payload: impl Into<Bytes>) -> Result<(), Problem> {
-        schemas.check(&Metrics::default(), topic, &payload.into()).await
+        schemas.check(&Metrics::default(), topic, &[payload.into()]).await.map_err(|(_, problem)| problem)
     }
 
     #[tokio::test]
@@ -198,9 +220,9 @@ mod tests {
     #[tokio::test]
     async fn compiled_schemas_are_bounded() {
         let schemas = Schemas::default();
-        for id in 0..(COMPILED_MAX as u64 + 10) {
+        for id in 0..(limits::SCHEMAS_COMPILED_MAX as u64 + 10) {
             assert!(check(&schemas, &topic(id, &json!(true)), "1").await.is_ok());
         }
-        assert_eq!(schemas.compiled.lock().len(), COMPILED_MAX);
+        assert_eq!(schemas.compiled.0.lock().len(), limits::SCHEMAS_COMPILED_MAX);
     }
 }

@@ -47,6 +47,8 @@ pub struct Cursor {
 #[derive(Default)]
 struct State {
     position: Option<Position>,
+    /// The count that records are routed with is on the disk.
+    is_routing_durable: bool,
     /// Where it begins, told before anything was copied: what waits for its delay is lag too.
     looked: Option<(Offset, u64)>,
     /// The last parent offset this life may have sent, to any partition of the child.
@@ -96,9 +98,14 @@ impl Cursor {
         core.ports.tasks.spawn("fanout", OnExit::Shutdown, async move { cursor.run(&core_for_run).await });
     }
 
-    /// The attachment has ended: the cursor never runs again.
+    /// The attachment has ended: from here on the cursor sends and keeps nothing.
     pub fn end(&self) {
         self.state.lock().is_ended = true;
+    }
+
+    /// Has it ended, with nothing it sent under way?
+    pub fn is_at_rest(&self) -> bool {
+        self.state.lock().is_ended && self.windows.try_lock().is_ok()
     }
 
     async fn run(self: Arc<Self>, core: &Arc<Core>) {
@@ -153,6 +160,9 @@ impl Cursor {
         if position.routed_with != partitions && !self.change_routing(core, &child, &mut position, partitions).await {
             return Round::Wait(RETRY);
         }
+        if !self.make_routing_durable(core, &position).await {
+            return Round::Wait(RETRY);
+        }
         let slab = match self.read(core, &serving.reader, &mut position, end).await {
             Ok(slab) => slab,
             Err(round) => return round,
@@ -188,22 +198,29 @@ impl Cursor {
         let Some(kept) = core.settle.cursor(&position::key(self.link.epoch, self.index)) else {
             return fresh;
         };
-        position::decode(&kept).unwrap_or_else(|_| {
-            error!(child = %self.link.child, "a cursor's kept position cannot be read: it starts at its attach point, the child knows what it has");
-            fresh
-        })
-    }
-
-    fn store(&self, core: &Core, position: Position) {
-        let is_new = self.state.lock().position.as_ref() != Some(&position);
-        if is_new {
-            core.settle.keep_cursor(&position::key(self.link.epoch, self.index), position::encode(&position));
-            self.state.lock().position = Some(position);
+        match position::decode(&kept) {
+            Ok(position) => {
+                self.state.lock().is_routing_durable = true;
+                position
+            }
+            Err(_) => {
+                error!(child = %self.link.child, "a cursor's kept position cannot be read: it starts at its attach point, the child knows what it has");
+                fresh
+            }
         }
     }
 
-    /// The child has grown. What may have been sent with the old count is finished with it; the change is durable before the new count is
-    /// used, so that a resend never takes another way.
+    fn store(&self, core: &Core, position: Position) {
+        let mut state = self.state.lock();
+        // Once it has ended, its position may be forgotten at any moment, and must not come back.
+        if state.is_ended || state.position.as_ref() == Some(&position) {
+            return;
+        }
+        core.settle.keep_cursor(&position::key(self.link.epoch, self.index), position::encode(&position));
+        state.position = Some(position);
+    }
+
+    /// The child has grown. What may have been sent with the old count is finished with it.
     async fn change_routing(&self, core: &Arc<Core>, child: &Arc<Topic>, position: &mut Position, partitions: u32) -> bool {
         let known = self.state.lock().sent_through;
         let sent = match known {
@@ -217,9 +234,20 @@ impl Cursor {
             return true;
         }
         position.routed_with = partitions;
+        self.state.lock().is_routing_durable = false;
+        true
+    }
+
+    /// A count is durable before anything is routed with it, so that a resend never takes another way.
+    async fn make_routing_durable(&self, core: &Arc<Core>, position: &Position) -> bool {
+        if self.state.lock().is_routing_durable {
+            return true;
+        }
         self.store(core, position.clone());
         let worker = Arc::clone(core);
-        core.ports.write_io.run(move || settle::flush(&worker.settle)).await
+        let is_durable = core.ports.write_io.run(move || settle::flush(&worker)).await;
+        self.state.lock().is_routing_durable = is_durable;
+        is_durable
     }
 
     /// The last parent offset that a former life brought into any of the child's first `partitions` partitions: the child knows.
@@ -279,6 +307,9 @@ impl Cursor {
             state.sent_through = state.sent_through.max(Some(last.offset.0));
         }
         let mut windows = self.windows.lock().await;
+        if self.state.lock().is_ended {
+            return Round::End;
+        }
         let mut outcomes = Vec::with_capacity(parts.len());
         let sends = parts.into_iter().map(|(index, records)| {
             let confirmed = position.confirmed.get(&index).copied();

@@ -4,6 +4,7 @@
 pub mod cursor;
 pub mod delay;
 pub mod local;
+pub mod marks;
 pub mod position;
 pub mod reconcile;
 pub mod slab;

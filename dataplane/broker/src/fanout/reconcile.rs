@@ -1,15 +1,17 @@
 //! Which cursors there should be: one for each (attachment, parent partition) of the catalog. Runs on every catalog change; starts what is
-//! missing, ends what is gone, and forgets a position only when the leader has confirmed that its attachment has ended.
+//! missing, ends what is gone, and forgets a position only when its cursor is at rest and the leader has confirmed that its attachment has
+//! ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tracing::debug;
-use veena_contract::{AttachEpoch, CatalogView, ChildLink, PartitionIndex, TopicId, TopicRecord};
+use veena_contract::{AttachEpoch, CatalogView, ChildLink, PartitionIndex, StreamId, TopicId, TopicRecord};
 
 use crate::core::Core;
 use crate::fanout::cursor::Cursor;
+use crate::fanout::marks::Suspects;
 use crate::message::ChildLag;
 use crate::partition::PartitionId;
 use crate::stats::CursorNumbers;
@@ -17,12 +19,16 @@ use crate::stats::CursorNumbers;
 /// Every cursor of this node.
 #[derive(Default)]
 pub struct Fanout {
+    /// Partitions of children that may hold marks of attachments that have ended.
+    pub suspects: Suspects,
     cursors: Mutex<BTreeMap<(TopicId, PartitionIndex, AttachEpoch), Arc<Cursor>>>,
+    /// Cursors whose attachment is gone, and which are not forgotten yet.
+    ending: Mutex<Vec<Arc<Cursor>>>,
 }
 
 impl Fanout {
-    /// Brings the cursors in line with the catalog. Returns those whose attachment is gone.
-    pub fn reconcile(&self, core: &Arc<Core>, view: &CatalogView) -> Vec<Arc<Cursor>> {
+    /// Brings the cursors in line with the catalog.
+    pub fn reconcile(&self, core: &Arc<Core>, view: &CatalogView) {
         let mut wanted = BTreeMap::new();
         for record in view.by_id.values() {
             for link in &record.children {
@@ -32,9 +38,9 @@ impl Fanout {
             }
         }
         let mut cursors = self.cursors.lock();
-        let gone: Vec<_> = cursors.extract_if(.., |key, _| !wanted.contains_key(key)).map(|(_, cursor)| cursor).collect();
-        for cursor in &gone {
+        for (_, cursor) in cursors.extract_if(.., |key, _| !wanted.contains_key(key)) {
             cursor.end();
+            self.ending.lock().push(cursor);
         }
         for ((parent, index, epoch), link) in wanted {
             cursors.entry((parent, index, epoch)).or_insert_with(|| {
@@ -43,7 +49,13 @@ impl Fanout {
                 cursor
             });
         }
-        gone
+    }
+
+    /// Does a cursor of this node still send under one of these streams, or may it?
+    pub fn is_any_used(&self, streams: &BTreeSet<StreamId>) -> bool {
+        let cursors = self.cursors.lock();
+        let ending = self.ending.lock();
+        cursors.values().chain(ending.iter()).any(|cursor| streams.contains(&cursor.link.stream))
     }
 
     /// A parent partition has new records.
@@ -56,18 +68,21 @@ impl Fanout {
         }
     }
 
-    /// Forgets the position of a cursor whose attachment is gone, once the leader has confirmed it.
-    pub async fn forget(&self, core: &Arc<Core>, cursor: &Cursor) -> bool {
-        match core.ports.witness.link_gone(cursor.link.epoch).await {
-            Ok(gone) => {
-                core.settle.forget_cursor(&gone, cursor.index);
-                true
-            }
-            Err(error) => {
-                debug!(child = %cursor.link.child, %error, "a cursor's position is kept");
-                false
+    /// Forgets the cursors whose attachment is gone, and their positions, once they are at rest and the leader has confirmed the end. Says
+    /// whether none is left.
+    pub async fn forget_ended(&self, core: &Arc<Core>) -> bool {
+        let ending = self.ending.lock().clone();
+        for cursor in ending.iter().filter(|cursor| cursor.is_at_rest()) {
+            match core.ports.witness.link_gone(cursor.link.epoch).await {
+                Ok(gone) => {
+                    core.settle.forget_cursor(&gone, cursor.index);
+                    self.ending.lock().retain(|other| !Arc::ptr_eq(other, cursor));
+                    self.suspects.add_open(core, cursor.link.child_id);
+                }
+                Err(error) => debug!(child = %cursor.link.child, %error, "a cursor's position is kept"),
             }
         }
+        self.ending.lock().is_empty()
     }
 
     /// Every cursor in numbers, by parent and partition. Opens no log.

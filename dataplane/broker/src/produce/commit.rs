@@ -323,6 +323,7 @@ fn judge(
             if commit.is_gap {
                 warn!(partition = %partition.dir.display(), stream = %commit.key.stream, through = commit.last, "a source declared a gap");
                 core.metrics.stream_gaps.add(1);
+                partition.counts.gaps.add(1);
             }
             Ok(Ok(Section { key: commit.key, origin: commit.origin, is_tracked: true, last: commit.last, records: commit.records }))
         }

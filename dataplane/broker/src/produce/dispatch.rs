@@ -13,6 +13,7 @@ use veena_storage::wal::WalRecord;
 
 use crate::core::Core;
 use crate::partition::Partition;
+use crate::produce::backlog::is_lost;
 use crate::produce::commit::{self, CommitAnswer, CommitError, CommitRequest, StreamCommit};
 use crate::streams::{SenderWindow, Start, StreamKey, Ticket};
 use crate::tasks::OnExit;
@@ -22,7 +23,7 @@ use crate::topics::Topic;
 /// once.
 const PACE: Duration = Duration::from_millis(1);
 /// A destination with this many records waiting is not paced.
-const PACED_RECORDS_MAX: usize = 512;
+const PACED_RECORDS_MAX: usize = limits::DISPATCH_PACED_RECORDS_MAX;
 /// How long a destination waits for records of a former life that are still being read.
 const FORMER_PAUSE: Duration = Duration::from_millis(10);
 const BACKOFF_MS_MIN: u64 = 50;
@@ -108,19 +109,23 @@ impl DestinationQueue {
         Next::Send(self.head())
     }
 
-    /// Records of one stream from the front, as many as one commit takes. Bodies are shared, not copied.
+    /// Records of one stream from the front, as many as one commit takes, or what stands for lost ones, alone. Bodies are shared, not
+    /// copied.
     fn head(&self) -> Vec<WalRecord> {
         let records = if self.former.is_empty() { &self.records } else { &self.former };
         let Some(first) = records.front() else {
             return Vec::new();
         };
+        if is_lost(first) {
+            return vec![first.clone()];
+        }
         let mut bytes = 0;
         records
             .iter()
             .take(limits::COMMIT_RECORDS_MAX)
             .take_while(|record| {
                 bytes += record.body.len();
-                record.stream == first.stream && (bytes <= limits::COMMIT_BYTES_MAX || record.seq == first.seq)
+                record.stream == first.stream && !is_lost(record) && (bytes <= limits::COMMIT_BYTES_MAX || record.seq == first.seq)
             })
             .cloned()
             .collect()
@@ -283,10 +288,13 @@ fn prepare(core: &Core, queue: &mut DestinationQueue, key: StreamKey, head: Vec<
     if let Some(Ticket { log_id, prev, last }) = window.gap_offer() {
         return Some(StreamCommit { key, origin, log_id, prev, last, is_gap: true, records: Vec::new() });
     }
-    let sequences: Vec<u64> = head.iter().map(|record| record.seq.0).collect();
-    let Ticket { log_id, prev, last } = window.next_offer(&sequences, *sequences.last()?)?;
-    let records = head.into_iter().map(|record| NewRecord { sequence: record.seq.0, id: None, body: record.body }).collect();
-    Some(StreamCommit { key, origin, log_id, prev, last, is_gap: false, records })
+    let last = head.last()?.seq.0;
+    let is_gap = head.iter().any(is_lost);
+    let records = head.into_iter().filter(|record| !is_lost(record));
+    let records: Vec<NewRecord> = records.map(|record| NewRecord { sequence: record.seq.0, id: None, body: record.body }).collect();
+    let sequences: Vec<u64> = records.iter().map(|record| record.sequence).collect();
+    let Ticket { log_id, prev, last } = window.next_offer(&sequences, last)?;
+    Some(StreamCommit { key, origin, log_id, prev, last, is_gap, records })
 }
 
 fn with_window(

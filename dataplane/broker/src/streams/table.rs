@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use veena_contract::LogId;
+use veena_contract::{Confirmed, LogId, StreamId, StreamsEnded, limits};
 
 use super::{Mark, Marks, Origin, Prev, StreamKey};
 
 /// How many streams one log keeps marks of; over it, an unknown stream is refused until others are finished.
-pub const STREAMS_PER_LOG_MAX: usize = 65_536;
+pub const STREAMS_PER_LOG_MAX: usize = limits::STREAMS_PER_LOG_MAX;
 
 /// One commit as offered by a sender.
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +100,17 @@ struct Entry {
 }
 
 impl Entry {
+    fn newest(&self) -> Option<&Point> {
+        self.pending.back().or(self.committed.as_ref())
+    }
+
     fn appended(&self) -> Option<u64> {
-        self.pending.back().or(self.committed.as_ref()).map(|point| point.last)
+        self.newest().map(|point| point.last)
+    }
+
+    /// Is it the stream of an attachment? Those of a WAL carry its id.
+    fn is_attached(&self) -> bool {
+        self.newest().is_some_and(|point| point.origin.id == 0)
     }
 }
 
@@ -189,7 +198,7 @@ impl StreamTable {
             let skip = offer.sequences.partition_point(|sequence| *sequence <= appended);
             return Verdict::Append { skip, after: Prev::Seq(appended) };
         }
-        let newest = entry.and_then(|entry| entry.pending.back().or(entry.committed.as_ref())).map_or(0, |point| point.hash);
+        let newest = entry.and_then(Entry::newest).map_or(0, |point| point.hash);
         if offer.last == appended && offer.last_hash != 0 && newest != 0 && offer.last_hash != newest {
             return refuse(Cause::Forked);
         }
@@ -253,6 +262,23 @@ impl StreamTable {
     pub fn committed_marks(&self) -> Marks {
         let mark = |point: &Point| Mark { committed: point.last, hash: point.hash, origin: point.origin };
         self.entries.iter().filter_map(|(key, entry)| Some((*key, mark(entry.committed.as_ref()?)))).collect()
+    }
+
+    /// The streams of attachments.
+    #[must_use]
+    pub fn attached(&self) -> BTreeSet<StreamId> {
+        self.entries.iter().filter(|(_, entry)| entry.is_attached()).map(|(key, _)| key.stream).collect()
+    }
+
+    /// Forgets streams of attachments that have ended; one with something appended and not committed stays for another time.
+    ///
+    /// The log's next snapshot of the table is the first without them: a log that is opened anew before that has them again. Their senders
+    /// must be at rest: a late offer of a stream that was forgotten comes in as that of a new one.
+    pub fn forget(&mut self, why: &Confirmed<StreamsEnded>) {
+        for stream in why.fact().streams.iter().copied() {
+            let of_stream = StreamKey { stream, source: 0 }..=StreamKey { stream, source: u32::MAX };
+            self.entries.extract_if(of_stream, |_, entry| entry.is_attached() && entry.pending.is_empty()).for_each(drop);
+        }
     }
 
     /// Has the source said, in a committed record, that streams as old as this one are finished? A late offer of one must not come in as new.

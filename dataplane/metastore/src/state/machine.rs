@@ -53,6 +53,28 @@ pub(crate) fn decode_answer(text: &str) -> serde_json::Result<Result<(), Command
     Ok(answer.refused.map_or(Ok(()), Err))
 }
 
+impl State {
+    /// Applies one command as the log carries it; the answer, as the log's reader is told.
+    ///
+    /// # Errors
+    /// It is no command, or one that only a newer program knows: nobody may go on without it.
+    pub fn apply_text(&mut self, command: &str) -> Result<String, String> {
+        let version: Version = serde_json::from_str(command).map_err(|e| e.to_string())?;
+        if version.v > VERSION {
+            return Err(format!("it has version {}, this program knows {VERSION}: start a newer program", version.v));
+        }
+        let envelope: Envelope = serde_json::from_str(command).map_err(|e| e.to_string())?;
+        let answer = match envelope.op {
+            Operation::Lineage(lineage) => {
+                self.name_lineage(lineage);
+                Answer::default()
+            }
+            Operation::Catalog(command) => Answer { refused: self.apply(*command).err() },
+        };
+        serde_json::to_string(&answer).map_err(|e| e.to_string())
+    }
+}
+
 /// Applies the log to the state, and shows it to this node.
 pub(crate) struct CatalogMachine {
     state: State,
@@ -67,20 +89,7 @@ impl CatalogMachine {
 
 impl StateMachine for CatalogMachine {
     fn apply(&mut self, index: LogIndex, command: &str) -> Result<String, ApplyError> {
-        let refuse = |detail: String| ApplyError { index, detail };
-        let version: Version = serde_json::from_str(command).map_err(|e| refuse(e.to_string()))?;
-        if version.v > VERSION {
-            return Err(refuse(format!("it has version {}, this program knows {VERSION}: start a newer program", version.v)));
-        }
-        let envelope: Envelope = serde_json::from_str(command).map_err(|e| refuse(e.to_string()))?;
-        let answer = match envelope.op {
-            Operation::Lineage(lineage) => {
-                self.state.name_lineage(lineage);
-                Answer::default()
-            }
-            Operation::Catalog(command) => Answer { refused: self.state.apply(*command).err() },
-        };
-        serde_json::to_string(&answer).map_err(|e| refuse(e.to_string()))
+        self.state.apply_text(command).map_err(|detail| ApplyError { index, detail })
     }
 
     fn publish(&mut self, applied: LogIndex) {

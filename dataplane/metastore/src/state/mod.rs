@@ -27,6 +27,8 @@ pub struct State {
     /// The living topic behind a name in lower case.
     folded: OrdMap<(TenantId, String), TopicName>,
     topics_by_tenant: OrdMap<TenantId, usize>,
+    /// Bytes of all schema histories. A child's is its parent's, and counts once.
+    schema_bytes: usize,
 }
 
 impl State {
@@ -112,7 +114,9 @@ impl State {
 
     fn insert(&mut self, record: Arc<TopicRecord>) {
         let key = (record.tenant.clone(), record.name.clone());
-        self.view.by_id.insert(record.id, record.clone());
+        let former = self.view.by_id.insert(record.id, record.clone());
+        self.schema_bytes -= former.as_deref().map_or(0, own_schema_bytes);
+        self.schema_bytes += own_schema_bytes(&record);
         if self.view.topics.insert(key, record.clone()).is_none() {
             self.folded.insert((record.tenant.clone(), record.name.folded()), record.name.clone());
             *self.topics_by_tenant.entry(record.tenant.clone()).or_insert(0) += 1;
@@ -120,7 +124,8 @@ impl State {
     }
 
     fn remove(&mut self, record: &TopicRecord) {
-        self.view.by_id.remove(&record.id);
+        let former = self.view.by_id.remove(&record.id);
+        self.schema_bytes -= former.as_deref().map_or(0, own_schema_bytes);
         self.view.topics.remove(&(record.tenant.clone(), record.name.clone()));
         self.folded.remove(&(record.tenant.clone(), record.name.folded()));
         let left = self.topic_count(&record.tenant).saturating_sub(1);
@@ -134,4 +139,9 @@ impl State {
     fn topic_count(&self, tenant: &TenantId) -> usize {
         self.topics_by_tenant.get(tenant).copied().unwrap_or_default()
     }
+}
+
+/// The bytes of a topic's schema history, unless that is its parent's.
+fn own_schema_bytes(record: &TopicRecord) -> usize {
+    if record.parent.is_some() { 0 } else { record.schemas.iter().map(|schema| schema.document.len()).sum() }
 }

@@ -34,7 +34,17 @@ impl State {
             }
         }
         self.put(topic);
-        Ok(())
+        self.check_schema_budget()
+    }
+
+    /// The cap on all histories together, for changes that add to them. What is over it, since a child that left its parent has a history of
+    /// its own from then on, stays.
+    pub(super) fn check_schema_budget(&self) -> Result<(), CommandError> {
+        if self.schema_bytes <= limits::SCHEMA_CLUSTER_BYTES_MAX {
+            return Ok(());
+        }
+        let detail = format!("the schemas of a cluster have at most {} bytes together", limits::SCHEMA_CLUSTER_BYTES_MAX);
+        Err(CommandError::LimitReached { detail })
     }
 
     /// The caps on one topic's history.

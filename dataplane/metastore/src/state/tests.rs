@@ -281,6 +281,49 @@ fn a_schema_history_is_bounded_in_versions_and_bytes() {
     assert!(matches!(state.apply(Command::CreateTopic { topic, attach: None }), Err(CommandError::LimitReached { .. })));
 }
 
+/// A topic with as much schema history as one may have. Documents are shared: the state holds them once, and counts each.
+fn full_of_schemas(text: &str, id: u64, document: &Arc<str>) -> Command {
+    let mut topic = record(text, id);
+    let versions = u32::try_from(limits::SCHEMA_TOPIC_BYTES_MAX / document.len()).expect("few");
+    topic.schemas = (1..=versions).map(|version| SchemaVersion { version, document: Arc::clone(document) }).collect();
+    Command::CreateTopic { topic, attach: None }
+}
+
+#[test]
+fn all_schema_histories_together_are_bounded_in_bytes() {
+    let document: Arc<str> = Arc::from(" ".repeat(limits::SCHEMA_BYTES_MAX));
+    let topics = u64::try_from(limits::SCHEMA_CLUSTER_BYTES_MAX / limits::SCHEMA_TOPIC_BYTES_MAX).expect("few");
+    let mut state = state((1..=topics).map(|id| full_of_schemas(&format!("t{id}"), id, &document)));
+    state.apply(create("small", 900)).expect("a topic without a schema");
+    for refused in [schema("small", 900, 0, "{}"), full_of_schemas("more", 901, &document)] {
+        assert!(matches!(state.apply(refused), Err(CommandError::LimitReached { detail }) if detail.contains("cluster")));
+    }
+
+    state.apply(delete("t1", 1)).expect("deleted");
+    state.apply(schema("small", 900, 0, "{}")).expect("there is room again");
+    state.apply(delete("small", 900)).expect("deleted");
+    state.apply(full_of_schemas("more", 901, &document)).expect("as much as went");
+}
+
+#[test]
+fn the_history_of_a_child_counts_with_its_parents_until_it_leaves() {
+    let document: Arc<str> = Arc::from(" ".repeat(limits::SCHEMA_BYTES_MAX));
+    let topics = u64::try_from(limits::SCHEMA_CLUSTER_BYTES_MAX / limits::SCHEMA_TOPIC_BYTES_MAX).expect("few");
+    let mut state = state((1..topics).map(|id| full_of_schemas(&format!("t{id}"), id, &document)));
+    for (id, child) in [(900, "a"), (901, "b")] {
+        state.apply(create(child, id)).expect("created");
+        state.apply(attach(("t1", 1), (child, id), 0)).expect("it has its parent's history");
+    }
+    state.apply(full_of_schemas("last", topics, &document)).expect("the children count nothing");
+    state.apply(detach("t1", "a")).expect("a child may leave, whatever its history then weighs");
+    state.apply(create("other", 902)).expect("created");
+    assert!(matches!(state.apply(schema("other", 902, 0, "{}")), Err(CommandError::LimitReached { .. })));
+    state.apply(delete("a", 900)).expect("deleted");
+    assert!(matches!(state.apply(schema("other", 902, 0, "{}")), Err(CommandError::LimitReached { .. })), "the rest is full");
+    state.apply(delete("last", topics)).expect("deleted");
+    state.apply(schema("other", 902, 0, "{}")).expect("there is room");
+}
+
 #[test]
 fn children_of_a_deleted_parent_are_standalone_and_a_deleted_child_is_unlinked() {
     let mut state = state([
@@ -377,6 +420,8 @@ fn check(state: &State) {
     assert_eq!(view.topics.len(), view.by_id.len());
     assert_eq!(view.topics.len(), state.folded.len());
     assert_eq!(state.topics_by_tenant.values().sum::<usize>(), view.topics.len());
+    let histories = view.topics.values().filter(|record| record.parent.is_none()).flat_map(|record| &record.schemas);
+    assert_eq!(state.schema_bytes, histories.map(|schema| schema.document.len()).sum::<usize>());
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
         assert!(Arc::ptr_eq(record, view.topic_by_id(record.id).expect("by id too")));
@@ -404,6 +449,7 @@ fn same(a: &State, b: &State) -> bool {
         && a.view.by_id == b.view.by_id
         && a.folded == b.folded
         && a.topics_by_tenant == b.topics_by_tenant
+        && a.schema_bytes == b.schema_bytes
 }
 
 fn any_name() -> impl Strategy<Value = TopicName> {

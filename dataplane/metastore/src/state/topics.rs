@@ -50,11 +50,12 @@ impl State {
         topic.parent = None;
         topic.children.clear();
         topic.revision = 0;
+        let has_schemas = !topic.schemas.is_empty();
         match attach {
             None => self.put(topic),
             Some(attach) => self.link(topic, attach)?,
         }
-        Ok(())
+        if has_schemas { self.check_schema_budget() } else { Ok(()) }
     }
 
     pub(super) fn delete_topic(&mut self, tenant: &TenantId, name: &TopicName, id: TopicId) -> Result<(), CommandError> {

@@ -6,7 +6,7 @@ use veena_contract::records::{Command, CommandError};
 use veena_contract::{
     Catalog, CatalogWriter, Effect, Entropy, LeaderPort, NodeId, ProposeError, Reroute, TenantId, TopicId, TopicName, TopicRecord, Witness,
 };
-use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
+use veena_metastore::{Hold, MemLog, Metastore, MetastoreConfig, Runtime};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -173,11 +173,18 @@ async fn changes_asked_for_at_once_are_all_applied() {
 #[tokio::test]
 async fn held_changes_are_refused_until_they_are_let_go() {
     let metastore = start(&MemLog::new(), 1).await;
-    metastore.hold_changes(Some("the data disk is nearly full".to_owned()));
-    let error = metastore.propose(create(1)).await.expect_err("held");
-    assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("nearly full")), "{error}");
-    metastore.hold_changes(None);
     metastore.propose(create(1)).await.expect("taken");
+    let hold = |is_total| Some(Hold { reason: "the data disk is nearly full".to_owned(), is_total });
+    metastore.hold_changes(hold(true));
+    for held in [create(2), delete(1)] {
+        let error = metastore.propose(held).await.expect_err("held");
+        assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("nearly full")), "{error}");
+    }
+    metastore.hold_changes(hold(false));
+    assert!(metastore.propose(create(2)).await.is_err(), "nothing is added");
+    metastore.propose(delete(1)).await.expect("what takes away is let through");
+    metastore.hold_changes(None);
+    metastore.propose(create(2)).await.expect("taken");
     metastore.shutdown().await;
 }
 

@@ -78,7 +78,7 @@ keys! {
         => |c, raw| c.storage.idle_log_eviction_ms = raw.whole()? => |c| c.storage.idle_log_eviction_ms.shown();
     "storage.consumer_offset_commit_interval_ms" - - "how often acks are synced to disk; 10 to 60000"
         => |c, raw| c.storage.consumer_offset_commit_interval_ms = raw.whole()? => |c| c.storage.consumer_offset_commit_interval_ms.shown();
-    "storage.reserve_bytes" "VEENA_STORAGE_RESERVE_BYTES" - "produce is refused while less than this is free on the data disk; changes of topics below a quarter of it"
+    "storage.reserve_bytes" "VEENA_STORAGE_RESERVE_BYTES" - "produce is refused while less than this is free on the data disk; new and changed topics below a quarter of it"
         => |c, raw| c.storage.reserve_bytes = raw.whole()? => |c| c.storage.reserve_bytes.shown();
     "topic.default_partitions" "VEENA_TOPIC_DEFAULT_PARTITIONS" - "partitions of a topic that asks for none"
         => |c, raw| c.topic.default_partitions = raw.whole()? => |c| c.topic.default_partitions.shown();

@@ -1,5 +1,7 @@
 //! One node from start to stop and back.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +9,8 @@ use tokio::time::{Instant, timeout};
 use veena_client::bodies::CreateTopic;
 use veena_client::{ProduceOptions, SettleMode};
 use veena_metastore::MemLog;
+use veena_node::serve::NodeError;
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 
 use crate::node::{DEADLINE, Node};
 
@@ -82,6 +86,40 @@ async fn a_stop_answers_parked_consumers_at_once() {
         Ok(message) => assert!(message.is_none()),
         Err(error) => assert_eq!(error.status, Some(503), "{error}"),
     }
+}
+
+#[tokio::test]
+async fn a_task_that_panics_ends_the_node_which_says_so() {
+    let (disk, log) = (MemDisk::new(), MemLog::default());
+    let node = Node::start_on(Arc::new(disk.clone()), Path::new("/data"), &log).await.expect("the node starts");
+    node.client.create_topic(&topic("orders")).await.expect("created");
+    send(&node, "orders", "kept").await;
+    // Who follows the catalog lists the topics' directories after every change.
+    disk.inject(Fault { op: Op::List, path_contains: "/data/topics".to_owned(), after: 0, times: 1, kind: FaultKind::Panic });
+    node.client.create_topic(&topic("invoices")).await.expect("created");
+    assert!(matches!(node.ended().await, Err(NodeError::TaskDied)));
+
+    let node = Node::start_on(Arc::new(disk), Path::new("/data"), &log).await.expect("the node starts again");
+    let message = node.client.consume("orders", WAIT, None).await.expect("answered").expect("a message");
+    assert_eq!(message.payload_bytes().expect("as encoded"), "kept");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn messages_whose_metadata_was_lost_or_replaced_are_not_touched() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = MemLog::default();
+    let node = Node::start(dir.path(), &log).await;
+    node.client.create_topic(&topic("orders")).await.expect("created");
+    send(&node, "orders", "kept").await;
+    node.stop().await;
+    // Empty metadata knows no topic, and would have every one of them removed.
+    let refused = Node::try_start(dir.path(), &MemLog::default()).await.err().expect("refused").to_string();
+    assert!(refused.contains("the metadata log is of") && refused.contains(&dir.path().display().to_string()), "{refused}");
+    let node = Node::start(dir.path(), &log).await;
+    let message = node.client.consume("orders", WAIT, None).await.expect("answered").expect("a message");
+    assert_eq!(message.payload_bytes().expect("as encoded"), "kept");
+    node.stop().await;
 }
 
 #[tokio::test]

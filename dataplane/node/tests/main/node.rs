@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -10,8 +11,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use veena_client::Client;
 use veena_metastore::MemLog;
-use veena_node::serve::{NodeError, Ready};
-use veena_node::{Config, serve};
+use veena_node::Config;
+use veena_node::serve::{NodeError, Ready, serve_on};
+use veena_storage::disk::Disk;
+use veena_storage::disk::real::RealDisk;
 
 /// Nothing here may take longer.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -30,6 +33,10 @@ impl Node {
     }
 
     pub async fn try_start(dir: &Path, log: &MemLog) -> Result<Self, NodeError> {
+        Self::start_on(Arc::new(RealDisk), dir, log).await
+    }
+
+    pub async fn start_on(disk: Arc<dyn Disk>, dir: &Path, log: &MemLog) -> Result<Self, NodeError> {
         let mut config = Config::default();
         config.http.addr = "127.0.0.1:0".to_owned();
         // Longer than any test may take: whoever is answered early was woken.
@@ -40,7 +47,7 @@ impl Node {
         let stopped = stop.clone().cancelled_owned();
         #[expect(clippy::disallowed_methods, reason = "the test waits for it in `stop`")]
         let running = tokio::spawn(async move {
-            serve(&config, false, move |_: &Path| Ok::<_, Infallible>(log), |facts| drop(ready.send(facts.clone())), stopped).await
+            serve_on(disk, &config, false, move |_: &Path| Ok::<_, Infallible>(log), |facts| drop(ready.send(facts.clone())), stopped).await
         });
         match timeout(DEADLINE, is_ready).await.expect("started in time") {
             Ok(ready) => {
@@ -54,6 +61,11 @@ impl Node {
     /// Stops it as SIGTERM does, and waits until it has ended.
     pub async fn stop(self) {
         self.stop.cancel();
-        timeout(DEADLINE, self.running).await.expect("stopped in time").expect("no panic").expect("stopped cleanly");
+        self.ended().await.expect("stopped cleanly");
+    }
+
+    /// Waits until it has ended.
+    pub async fn ended(self) -> Result<(), NodeError> {
+        timeout(DEADLINE, self.running).await.expect("ended in time").expect("no panic")
     }
 }

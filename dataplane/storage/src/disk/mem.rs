@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
 use crate::sabotage;
@@ -29,6 +29,7 @@ pub const BLOCK_BYTES: usize = 4096;
 #[derive(Clone)]
 pub struct MemDisk {
     state: Arc<Mutex<State>>,
+    let_go: Arc<Condvar>,
     life: u64,
 }
 
@@ -39,6 +40,8 @@ struct State {
     life: u64,
     capacity: u64,
     in_flight: Option<InFlight>,
+    holds_given: u64,
+    standing: usize,
 }
 
 /// The last write, and what its blocks held before.
@@ -58,6 +61,20 @@ struct MemFile {
 struct MemLock {
     disk: MemDisk,
     path: PathBuf,
+}
+
+/// Calls that stand still until this is dropped.
+#[must_use = "what is held goes on as soon as this is dropped"]
+pub struct Hold {
+    disk: MemDisk,
+    number: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.disk.state.lock().faults.holds.retain(|(number, _, _)| *number != self.number);
+        self.disk.let_go.notify_all();
+    }
 }
 
 impl Default for MemDisk {
@@ -87,8 +104,10 @@ impl MemDisk {
             life: 0,
             capacity: u64::MAX,
             in_flight: None,
+            holds_given: 0,
+            standing: 0,
         };
-        Self { state: Arc::new(Mutex::new(state)), life: 0 }
+        Self { state: Arc::new(Mutex::new(state)), let_go: Arc::default(), life: 0 }
     }
 
     /// The process dies; the machine lives on: the page cache is kept, what was unsynced stays unsynced.
@@ -116,7 +135,7 @@ impl MemDisk {
     /// The disk in its next life, after a crash; also a second process on a disk that lives.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        Self { state: Arc::clone(&self.state), life: self.state.lock().life }
+        Self { life: self.state.lock().life, ..self.clone() }
     }
 
     /// Adds a fault to the plan.
@@ -127,6 +146,22 @@ impl MemDisk {
     /// Empties the plan of faults.
     pub fn clear_faults(&self) {
         self.state.lock().faults.plan.clear();
+    }
+
+    /// Calls of this kind on paths that contain this stand still, whoever made them, until the hold is dropped. Only for callers that may
+    /// block.
+    pub fn hold(&self, op: Op, path_contains: &str) -> Hold {
+        let mut state = self.state.lock();
+        state.holds_given += 1;
+        let number = state.holds_given;
+        state.faults.holds.push((number, op, path_contains.to_owned()));
+        Hold { disk: self.clone(), number }
+    }
+
+    /// How many calls stand still now.
+    #[must_use]
+    pub fn standing(&self) -> usize {
+        self.state.lock().standing
     }
 
     /// From the `nth` changing call on (0 is the next one) the power is out: that call does nothing, or if it is a write it is the write the
@@ -202,6 +237,11 @@ impl MemDisk {
     /// Runs one call, if this life goes on and the plan lets it.
     fn call<T>(&self, op: Op, path: &Path, body: impl FnOnce(&mut State, Option<usize>) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state.lock();
+        while state.faults.is_held(op, path) {
+            state.standing += 1;
+            self.let_go.wait(&mut state);
+            state.standing -= 1;
+        }
         if state.life != self.life {
             return Err(io::Error::new(ErrorKind::BrokenPipe, "this life of the disk has ended"));
         }
@@ -212,6 +252,10 @@ impl MemDisk {
             Verdict::FailAfter(bytes, error) => {
                 body(&mut state, Some(bytes))?;
                 Err(error)
+            }
+            Verdict::Panic => {
+                drop(state);
+                panic!("{op:?} of {} panics, as it was told to", path.display());
             }
             Verdict::CutInside(error) => {
                 if op == Op::Write {

@@ -6,6 +6,7 @@
 pub mod mem;
 pub mod real;
 pub mod slow;
+pub mod timed;
 
 use std::io;
 use std::path::Path;

@@ -17,14 +17,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use veena_contract::limits;
 
 /// What the journal holds: values by kind and key.
 pub type Entries = BTreeMap<(u8, Vec<u8>), Bytes>;
 
 /// The longest key, in bytes.
-pub const KEY_BYTES_MAX: usize = 64;
+pub const KEY_BYTES_MAX: usize = limits::SETTLE_KEY_BYTES_MAX;
 /// The largest value, in bytes.
-pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+pub const VALUE_BYTES_MAX: usize = limits::SETTLE_VALUE_BYTES_MAX;
 /// A group is closed once its body holds this much.
 pub(super) const GROUP_BYTES_TARGET: usize = 1024 * 1024;
 /// The largest body a group can have: full to the target but one byte, and one more entry.

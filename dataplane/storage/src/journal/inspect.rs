@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::file::{file_name, generations, read_all};
-use super::format::scan;
+use super::format::{Entries, scan};
 use crate::disk::{Disk, OpenMode};
 
 /// What the newest file of a journal holds.
@@ -13,8 +13,8 @@ use crate::disk::{Disk, OpenMode};
 pub struct JournalFacts {
     /// The file.
     pub file: PathBuf,
-    /// How many values.
-    pub entries: usize,
+    /// The values.
+    pub entries: Entries,
     /// Its length.
     pub bytes: u64,
     /// Ranges of promised bytes that cannot be read.
@@ -34,5 +34,5 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> io::Result<Option<JournalFacts>> 
     let scan = scan(&bytes, generation).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     let len = bytes.len() as u64;
     let torn_at = Some(scan.end).filter(|end| *end < len && scan.damaged.iter().all(|range| range.start < *end));
-    Ok(Some(JournalFacts { file: path, entries: scan.entries.len(), bytes: len, damaged: scan.damaged, torn_at }))
+    Ok(Some(JournalFacts { file: path, entries: scan.entries, bytes: len, damaged: scan.damaged, torn_at }))
 }

@@ -180,6 +180,12 @@ impl Journal {
         self.latched.as_deref()
     }
 
+    /// Is everything that was taken on the disk?
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.latched.is_none() && self.synced_end == self.end
+    }
+
     /// The file's length, in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {

@@ -50,11 +50,12 @@ pub struct PartitionReport {
     pub damage: Vec<Damage>,
 }
 
-/// Reads a whole log without changing anything.
+/// Reads a whole log without changing anything. Records below `promised` were once published here, as the caller knows (`Offset(0)`: it
+/// knows of none): those that are not found are damage, also at the end, where they would else count as a torn tail.
 ///
 /// # Errors
 /// When the directory or a file in it cannot be read at all.
-pub fn inspect(disk: &dyn Disk, dir: &Path) -> io::Result<PartitionReport> {
+pub fn inspect(disk: &dyn Disk, dir: &Path, promised: Offset) -> io::Result<PartitionReport> {
     let mut bases = BTreeMap::new();
     for entry in disk.list(dir)?.into_iter().filter(|entry| !entry.is_dir) {
         if let Some((base, FileKind::Log, false)) = parse_name(&entry.name) {
@@ -66,7 +67,7 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> io::Result<PartitionReport> {
     let mut expected: Option<Offset> = None;
     for (base, path) in &bases {
         let next = bases.range(base.next()..).next().map(|(next, _)| *next);
-        let segment = check(disk, path, *base, fallback, next.map_or(Place::Active, Place::SealedBefore))?;
+        let segment = check(disk, path, *base, fallback, next.map_or(Place::Active { promised }, Place::SealedBefore))?;
         if let Some(first) = expected.filter(|expected| expected < base) {
             let path = FileKind::Log.path(dir, first);
             report.damage.push(Damage { path, at: 0, end: 0, first, next: *base, reason: "offsets are missing between segments" });
@@ -77,6 +78,10 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> io::Result<PartitionReport> {
         report.records += segment.records;
         report.damage.extend(segment.damage.iter().cloned());
         report.segments.push(segment);
+    }
+    if bases.is_empty() && promised > Offset(0) {
+        let path = FileKind::Log.path(dir, Offset(0));
+        report.damage.push(Damage { path, at: 0, end: 0, first: Offset(0), next: promised, reason: "all segments are missing" });
     }
     Ok(report)
 }
@@ -97,7 +102,10 @@ pub fn verify_sealed(disk: &dyn Disk, path: &Path) -> io::Result<SegmentReport> 
 /// Where a segment stands in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Active,
+    Active {
+        /// Everything below was once published.
+        promised: Offset,
+    },
     Sealed,
     SealedBefore(Offset),
 }
@@ -115,7 +123,6 @@ fn header_of(file: &dyn DiskFile) -> io::Result<Option<SegmentHeader>> {
 }
 
 fn check(disk: &dyn Disk, path: &Path, base: Offset, fallback: Option<LogId>, place: Place) -> io::Result<SegmentReport> {
-    let is_active = place == Place::Active;
     let file = disk.open(path, OpenMode::Read)?;
     let bytes = file.len()?;
     let mut damage = Vec::new();
@@ -139,18 +146,23 @@ fn check(disk: &dyn Disk, path: &Path, base: Offset, fallback: Option<LogId>, pl
             return Ok(report(path, log_id, base, bytes, None, None, damage));
         }
     };
-    if is_active {
-        scan.cut_torn(base, 0, Offset(0));
+    if let Place::Active { promised } = place {
+        scan.cut_torn(base, 0, promised);
     }
     for hole in &scan.holes {
         add(hole.start, hole.end, hole.first, hole.next, reason_text(hole.reason));
     }
-    let torn_at = scan.torn.map(|_| scan.end);
-    if let Some(reason) = scan.torn.filter(|_| !is_active) {
-        let next = if let Place::SealedBefore(next) = place { next } else { scan.end_offset };
-        add(scan.end, bytes, scan.end_offset, next, reason_text(reason));
+    // Who promised what stands behind the last intact frame? In a sealed segment its seal did.
+    let promised = match place {
+        Place::Active { promised } => Some(promised).filter(|promised| *promised > scan.end_offset),
+        Place::SealedBefore(next) => Some(next).filter(|_| scan.torn.is_some()),
+        Place::Sealed => Some(scan.end_offset).filter(|_| scan.torn.is_some()),
+    };
+    if let Some(next) = promised {
+        let reason = scan.torn.map_or("frames that were published are missing", reason_text);
+        add(scan.end, bytes.max(scan.end), scan.end_offset, next, reason);
     }
-    let torn_at = torn_at.filter(|_| is_active);
+    let torn_at = scan.torn.filter(|_| promised.is_none()).map(|_| scan.end);
     Ok(report(path, log_id, base, bytes, Some(&scan), torn_at, damage))
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use veena_contract::{Effect, LogId, Offset};
+use veena_contract::{Effect, LogId, Offset, limits};
 
 use super::StoredRecord;
 use super::append::Shared;
@@ -14,9 +14,6 @@ use super::recover::{frames_in, scan_frames};
 use super::segment::Segment;
 use super::wire::{memory_len, read_full};
 use crate::disk::DiskFile;
-
-/// How many sealed segments of one log are open at once.
-const SEALED_OPEN_MAX: usize = 4;
 
 /// Reads one log's published records. Cheap to clone; clones share everything.
 #[derive(Clone)]
@@ -246,7 +243,7 @@ impl Shared {
                 open.retain(|other| !Arc::ptr_eq(other, segment));
                 open.push(Arc::clone(segment));
             }
-            if open.len() > SEALED_OPEN_MAX {
+            if open.len() > limits::SEALED_SEGMENTS_OPEN_MAX {
                 open.remove(0).release();
             }
         }

@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 
 use bytes::{BufMut, BytesMut};
-use veena_contract::{LogId, Offset, StreamId};
+use veena_contract::{LogId, Offset, StreamId, limits};
 
 use super::frame::SectionHead;
 use super::segment::FileKind;
@@ -25,8 +25,6 @@ const STREAMS_MAGIC: u32 = 0x5653_5452;
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 44;
 const ENTRY_BYTES: usize = 48;
-/// A stream table is bounded by the owner far below this.
-const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Where one stream stands in this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +140,7 @@ impl StreamsSnapshot {
     /// Reads the snapshot of a segment; absent unless it is there, intact and of this base.
     pub(super) fn load(disk: &dyn Disk, dir: &Path, base: Offset) -> Option<Self> {
         let file = disk.open(&FileKind::Streams.path(dir, base), OpenMode::Read).ok()?;
-        let bytes = read_small(file.as_ref(), FILE_BYTES_MAX).ok()?;
+        let bytes = read_small(file.as_ref(), limits::STREAM_TABLE_BYTES_MAX).ok()?;
         Self::decode(&bytes).filter(|snapshot| snapshot.base == base)
     }
 

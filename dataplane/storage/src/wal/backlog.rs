@@ -1,21 +1,20 @@
 //! Reading records of former opens, in bounded steps. Sealed segments are verified here, not at open.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
-use veena_contract::{StreamId, WalSeq};
+use veena_contract::{StreamId, WalSeq, limits};
 
 use super::append::Shared;
-use super::format::{RecordHeader, SEGMENT_HEADER_BYTES};
-use super::replay::{FileSource, Found, scan};
+use super::format::{RECORD_ALIGN, RecordHeader, SEGMENT_HEADER_BYTES};
+use super::replay::{FileSource, Found, Source, next_header, record_end, scan};
 use super::segments::Segment;
-use super::{RecordKind, Wal, WalIoError, WalRecord, failed};
+use super::{Destination, RecordKind, Wal, WalIoError, WalRecord, failed};
 use crate::disk::OpenMode;
 
-const HINTS_MAX: usize = 8;
-
-/// Sequences of one stream whose records are damaged.
+/// A stretch of one stream in which records are damaged or gone, and none is intact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalGap {
     /// The stream.
@@ -24,6 +23,8 @@ pub struct WalGap {
     pub first: WalSeq,
     /// The position behind the last that is missing.
     pub end: WalSeq,
+    /// Where they were to go, of those that still tell. Told apart by this, gaps may overlap.
+    pub destination: Option<Destination>,
 }
 
 /// A piece of the backlog.
@@ -33,7 +34,7 @@ pub struct Backlog {
     pub records: Vec<WalRecord>,
     /// Where to go on; the end that was asked for when there is no more.
     pub next: WalSeq,
-    /// What is missing between `from` and `next`.
+    /// What is missing between `from` and `next`, in no order.
     pub gaps: Vec<WalGap>,
 }
 
@@ -67,6 +68,12 @@ struct Reading<'a> {
     bytes: usize,
     bytes_max: usize,
     unknown: Option<(WalSeq, u8)>,
+}
+
+/// Records that are missing in a segment, and the bytes between those before and behind them.
+struct Hole {
+    sequences: Range<WalSeq>,
+    places: Range<u64>,
 }
 
 impl Wal {
@@ -131,7 +138,7 @@ impl Shared {
 
     fn remember(&self, hint: Hint) {
         let mut hints: parking_lot::MutexGuard<'_, VecDeque<Hint>> = self.hints.lock();
-        hints.truncate(HINTS_MAX - 1);
+        hints.truncate(limits::WAL_READ_HINTS_MAX - 1);
         hints.push_front(hint);
     }
 
@@ -150,13 +157,19 @@ impl Reading<'_> {
         let file = self.shared.disk.open(&segment.path, OpenMode::Read).map_err(failed(&segment.path, "open"))?;
         let mut source = FileSource::new(file).map_err(failed(&segment.path, "measure"))?;
         let from = self.shared.hint_for(self.backlog.next, segment.generation);
+        let mut holes = Vec::new();
+        let mut behind = from;
         let mut is_cut_short = false;
         let outcome = scan(&mut source, segment.generation, from, &mut |found| {
-            let Found::Record { end, head, body, .. } = found else { return ControlFlow::Continue(()) };
+            let Found::Record { at, end, head, body } = found else { return ControlFlow::Continue(()) };
             if head.seq >= limit {
                 return ControlFlow::Break(());
             }
-            if head.seq < self.backlog.next || !self.shared.is_place_of(&head) {
+            if head.seq < self.backlog.next {
+                behind = end;
+                return ControlFlow::Continue(());
+            }
+            if !self.shared.is_place_of(&head) {
                 return ControlFlow::Continue(());
             }
             let Some(kind) = RecordKind::from_code(head.kind) else {
@@ -164,7 +177,10 @@ impl Reading<'_> {
                 is_cut_short = true;
                 return ControlFlow::Break(());
             };
-            self.miss(head.seq);
+            if head.seq > self.backlog.next {
+                holes.push(Hole { sequences: self.backlog.next..head.seq, places: behind..at });
+            }
+            behind = end;
             let (seq, stream, destination) = (head.seq, head.stream, head.destination);
             self.backlog.records.push(WalRecord { seq, stream, kind, destination, body: Bytes::copy_from_slice(body) });
             self.backlog.next = head.seq.next();
@@ -180,26 +196,63 @@ impl Reading<'_> {
             ControlFlow::Continue(())
         });
         outcome.map_err(failed(&segment.path, "read"))?;
-        if !is_cut_short {
-            self.miss(limit);
+        if !is_cut_short && self.backlog.next < limit {
+            holes.push(Hole { sequences: self.backlog.next..limit, places: behind..source.len() });
+            self.backlog.next = limit;
+        }
+        for hole in holes {
+            self.look_into(&mut source, segment.generation, hole).map_err(failed(&segment.path, "read"))?;
         }
         Ok(())
     }
 
-    /// Whatever stands between `next` and `to` is missing: one gap per stream concerned.
-    fn miss(&mut self, to: WalSeq) {
-        let from = self.backlog.next;
-        if from >= to {
-            return;
+    /// Tells what is missing in a hole: records whose headers are intact by their destinations, everything else by its stream alone.
+    fn look_into(&mut self, source: &mut FileSource, generation: u64, hole: Hole) -> io::Result<()> {
+        let mut known: BTreeMap<(StreamId, Destination), Range<WalSeq>> = BTreeMap::new();
+        let mut unknown: Option<Range<WalSeq>> = None;
+        let mut lose = |range: Range<WalSeq>| {
+            if !range.is_empty() {
+                unknown = Some(unknown.as_ref().map_or(range.start, |unknown| unknown.start)..range.end);
+            }
+        };
+        let mut next = hole.sequences.start;
+        let mut at = hole.places.start;
+        while let Some((place, head)) = next_header(source, generation, at)?.filter(|(place, _)| *place < hole.places.end) {
+            at = record_end(source.len(), place, head.body_len).unwrap_or(place + RECORD_ALIGN as u64);
+            if head.seq < next || head.seq >= hole.sequences.end || !self.shared.is_place_of(&head) {
+                continue;
+            }
+            lose(next..head.seq);
+            next = head.seq.next();
+            known.entry((head.stream, head.destination)).or_insert(head.seq..next).end = next;
         }
+        lose(next..hole.sequences.end);
+        let known = known.into_iter();
+        self.backlog.gaps.extend(known.map(|((stream, destination), Range { start: first, end })| WalGap {
+            stream,
+            first,
+            end,
+            destination: Some(destination),
+        }));
+        unknown.into_iter().for_each(|range| self.lose(range));
+        Ok(())
+    }
+
+    /// Whatever stands between `next` and `to` is missing.
+    fn miss(&mut self, to: WalSeq) {
+        self.lose(self.backlog.next..to);
+        self.backlog.next = to.max(self.backlog.next);
+    }
+
+    /// One gap per stream concerned.
+    fn lose(&mut self, Range { start: from, end: to }: Range<WalSeq>) {
         let own = (self.shared.stream, self.shared.opened_end, WalSeq(u64::MAX));
         let former = self.shared.former.iter().map(|stream| (stream.stream, stream.first, stream.end));
         for (stream, first, end) in former.chain([own]) {
             let (first, end) = (first.max(from), end.min(to));
             if first < end {
-                self.backlog.gaps.push(WalGap { stream, first, end });
+                self.backlog.gaps.push(WalGap { stream, first, end, destination: None });
             }
         }
-        self.backlog.next = to;
     }
 }

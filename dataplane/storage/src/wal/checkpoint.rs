@@ -61,8 +61,8 @@ impl Wal {
         }
         let cell = {
             let log = shared.log.lock();
-            let (generation, position) = log.active.as_ref().map_or((0, 0), |active| (active.generation, active.position));
-            CheckpointCell { below, durable_end: log.next_seq, generation, position }
+            let (generation, position) = log.durable_at;
+            CheckpointCell { below, durable_end: shared.durable_end(), generation, position }
         };
         if below > cell.durable_end {
             return Err(CheckpointError::BeyondEnd { below, end: cell.durable_end });

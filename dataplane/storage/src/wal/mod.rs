@@ -1,7 +1,8 @@
 //! The node's ingress WAL: what makes a 202 true.
 //!
 //! One log per node, in segments that are written with zeros ahead of need and recycled without zeroing. Appends are staged by anyone, and
-//! written and synced by one thread: while one sync runs, everything staged forms the next group. Each open mints a stream and appends only
+//! written and synced in groups: while a sync runs, everything staged forms the next group. On a slow disk a few groups are in flight, and
+//! land in order. Each open mints a stream and appends only
 //! under it. A record's checksum covers the segment's generation, its place, its stream and its body, so bytes of an earlier use of a file
 //! are not records. Each record says below which sequence the log was known synced when its group was written; that is how a torn group
 //! (nobody was told: cut) is told from damage to promised data (kept, reported, never truncated).
@@ -15,9 +16,11 @@
 mod append;
 mod backlog;
 mod checkpoint;
+mod flush;
 pub mod format;
 mod inspect;
 mod open;
+mod reach;
 pub mod replay;
 mod segments;
 mod streams;
@@ -39,9 +42,10 @@ use veena_contract::{Effect, StreamId, WalSeq, limits};
 
 pub use backlog::{Backlog, WalGap, WalReadError};
 pub use checkpoint::CheckpointError;
+pub use flush::Written;
 pub use inspect::{SegmentReport, inspect};
 pub use open::{DamageKind, WalDamage, WalOpenError, WalOpened};
-pub use verify::{VerifiedSegment, WalVerified, verify};
+pub use verify::{LostEnd, VerifiedSegment, WalVerified, verify};
 
 /// Which log a record goes to. Opaque here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -318,6 +322,12 @@ fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> WalIoErr
 const ID_CELL: &str = "id";
 const CHECKPOINT_CELL: &str = "checkpoint";
 const STREAMS_CELL: &str = "streams";
+
+/// Where a log in `dir` keeps its checkpoint.
+#[must_use]
+pub fn checkpoint_path(dir: &Path) -> PathBuf {
+    dir.join(CHECKPOINT_CELL)
+}
 
 fn segment_name(generation: u64) -> String {
     format!("{generation:016x}.wal")

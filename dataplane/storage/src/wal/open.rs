@@ -14,9 +14,10 @@ use veena_contract::{Entropy, StreamId, WalSeq};
 use super::append::{Log, Opening, Shared};
 use super::checkpoint::CheckpointCell;
 use super::format::{BadSegmentHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::reach::Reach;
 use super::replay::{FileSource, Source};
-use super::segments::{Active, Segment, Spares, is_no_space};
-use super::tail::{Decision, Hole, Scanned, decide, first_without_header};
+use super::segments::{Active, Segment, Spares, is_no_space, open_handles};
+use super::tail::{Decision, Hole, Scanned};
 use super::{
     CHECKPOINT_CELL, Handle, ID_CELL, STREAMS_CELL, Wal, WalConfig, WalIoError, WalStream, failed, number_of, segment_name, streams,
 };
@@ -87,7 +88,7 @@ pub enum WalOpenError {
         dir: PathBuf,
     },
     /// The checkpoint is above everything the log holds: parts of the log are missing, or the checkpoint is of another log.
-    #[error("{}: the checkpoint {checkpoint} is beyond the end of the log {end}; segments are missing or the file is of another log", path.display())]
+    #[error("{}: the checkpoint {checkpoint} is beyond the end of the log {end}; segments are missing or the file is of another log: put them back, or see what `veena log repair` offers", path.display())]
     CheckpointBeyondEnd {
         /// The checkpoint's file.
         path: PathBuf,
@@ -185,7 +186,8 @@ impl Wal {
             let used = active.as_ref().filter(|active| active.generation == found.generation).map_or(found.len, |active| active.position);
             Segment { generation: found.generation, first: found.first, path: found.path, used, is_durable: found.header.is_some() }
         });
-        let log = Log { segments: segments.collect(), active, next_generation: names.next_generation, next_seq: end };
+        let durable_at = active.as_ref().map_or((0, 0), |active| (active.generation, active.position));
+        let log = Log { segments: segments.collect(), active, next_generation: names.next_generation, next_seq: end, durable_at };
         let spares = Spares::new(Arc::clone(&disk), dir.to_owned(), config.segment_bytes, names.spares, names.next_number);
         let former = table.streams.clone();
         let dir = dir.to_owned();
@@ -199,10 +201,10 @@ impl Wal {
 
 fn reopen_active(disk: &dyn Disk, recovered: &Recovered) -> Result<Option<Active>, WalIoError> {
     let (Some(position), Some(last)) = (recovered.resume_at, recovered.segments.last()) else { return Ok(None) };
-    let file = disk.open(&last.path, OpenMode::ReadWrite).map_err(failed(&last.path, "open"))?;
+    let handles = open_handles(disk, &last.path).map_err(failed(&last.path, "open"))?;
     let previous = last.header.map_or(0, |header| header.previous);
     Ok(Some(Active {
-        file,
+        handles,
         path: last.path.clone(),
         generation: last.generation,
         previous,
@@ -300,7 +302,7 @@ impl Finder<'_> {
     }
 
     fn read_header(&self, path: &Path) -> Result<Option<SegmentHeader>, WalOpenError> {
-        let mut source = FileSource::new(self.open_file(path, OpenMode::Read)?).map_err(failed(path, "measure"))?;
+        let mut source = self.source(path)?;
         match SegmentHeader::decode(source.view(0, SEGMENT_HEADER_BYTES).map_err(failed(path, "read"))?) {
             Ok(header) => Ok(Some(header)),
             Err(BadSegmentHeader::Damaged) => Ok(None),
@@ -320,20 +322,13 @@ impl Finder<'_> {
 
     fn recover(&mut self, names: &Names, wal_id: u64, cell: &CheckpointCell) -> Result<Recovered, WalOpenError> {
         let (mut segments, tail_start) = self.find_segments(names, wal_id, cell.below)?;
-        let mut scanned = Scanned::default();
-        for (index, segment) in segments.iter().enumerate().skip(tail_start) {
-            scanned.add(&mut self.source(&segment.path)?, index, segment.generation).map_err(failed(&segment.path, "read"))?;
-        }
-        let first = match segments.get(tail_start).and_then(|segment| segment.header) {
-            Some(header) => header.first,
-            None => first_without_header(&scanned.runs, cell.below),
-        };
-        let proof = cell.below.max(cell.durable_end);
-        let decision = decide(&scanned.runs, first, proof);
-        if cell.below > decision.reached && !self.is_damaged_end(&segments, &scanned, &decision, cell)? {
+        let reach = Reach::read(&**self.disk, &segments, tail_start, cell)?;
+        if reach.is_exceeded(&**self.disk, &segments, cell)? {
             let path = self.dir.join(CHECKPOINT_CELL);
-            return Err(WalOpenError::CheckpointBeyondEnd { path, checkpoint: cell.below, end: decision.reached });
+            return Err(WalOpenError::CheckpointBeyondEnd { path, checkpoint: cell.below, end: reach.decision.reached });
         }
+        let Reach { scanned, decision } = reach;
+        let proof = cell.below.max(cell.durable_end);
         self.report_holes(&segments, &scanned, &decision);
         // segments that were renamed into place and never got a record that counts
         let counted = scanned.runs[..decision.accepted].last().map(|run| run.segment);
@@ -446,35 +441,7 @@ impl Finder<'_> {
     }
 
     pub fn source(&self, path: &Path) -> Result<FileSource, WalIoError> {
-        FileSource::new(self.open_file(path, OpenMode::Read)?).map_err(failed(path, "measure"))
-    }
-
-    /// The checkpoint is above what can be read. Is that because bytes that were written are damaged, or are they not there at all?
-    fn is_damaged_end(
-        &self,
-        segments: &[FoundSegment],
-        scanned: &Scanned,
-        decision: &Decision,
-        cell: &CheckpointCell,
-    ) -> Result<bool, WalIoError> {
-        let Some(index) = segments.iter().position(|segment| segment.generation == cell.generation) else { return Ok(false) };
-        let last_run = scanned.runs[..decision.accepted].last();
-        let from = last_run.filter(|run| run.segment == index).map_or(SEGMENT_HEADER_BYTES as u64, |run| run.end_at);
-        let path = &segments[index].path;
-        let mut source = self.source(path)?;
-        let mut at = from;
-        while at < cell.position {
-            let view = source.view(at, SEGMENT_HEADER_BYTES).map_err(failed(path, "read"))?;
-            let wanted = view.len().min(usize::try_from(cell.position - at).unwrap_or(usize::MAX));
-            if wanted == 0 {
-                break;
-            }
-            if view[..wanted].iter().any(|byte| *byte != 0) {
-                return Ok(true);
-            }
-            at += wanted as u64;
-        }
-        Ok(false)
+        FileSource::open(&**self.disk, path)
     }
 
     fn report_holes(&mut self, segments: &[FoundSegment], scanned: &Scanned, decision: &Decision) {

@@ -4,10 +4,12 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, has_record_magic, record_bytes};
-use crate::disk::{DiskFile, read_full_at};
+use super::{WalIoError, failed};
+use crate::disk::{Disk, DiskFile, OpenMode, read_full_at};
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
@@ -44,6 +46,12 @@ pub(super) struct FileSource {
 }
 
 impl FileSource {
+    /// A file of the log, for reading.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self, WalIoError> {
+        let file = disk.open(path, OpenMode::Read).map_err(failed(path, "open"))?;
+        Self::new(file).map_err(failed(path, "measure"))
+    }
+
     pub fn new(file: Arc<dyn DiskFile>) -> io::Result<Self> {
         let len = file.len()?;
         Ok(Self { file, len, chunk: Vec::new(), chunk_at: 0 })
@@ -127,13 +135,13 @@ pub fn scan(source: &mut dyn Source, generation: u64, from: u64, show: &mut dyn 
     }
 }
 
-fn record_end(len: u64, place: u64, body_len: u32) -> Option<u64> {
+pub(super) fn record_end(len: u64, place: u64, body_len: u32) -> Option<u64> {
     let bytes = record_bytes(usize::try_from(body_len).ok()?) as u64;
     place.checked_add(bytes).filter(|end| *end <= len)
 }
 
 /// The next place, at or after `at`, where the header of a record of this generation is intact.
-fn next_header(source: &mut dyn Source, generation: u64, at: u64) -> io::Result<Option<(u64, RecordHeader)>> {
+pub(super) fn next_header(source: &mut dyn Source, generation: u64, at: u64) -> io::Result<Option<(u64, RecordHeader)>> {
     // nearly always it is right here: look before a whole chunk is searched
     if let Some(head) = RecordHeader::decode(source.view(at, RECORD_HEADER_BYTES)?, generation, at) {
         return Ok(Some((at, head)));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use veena_contract::WalSeq;
 
+use super::flush::FLIGHTS_MAX;
 use super::{WalIoError, failed, segment_name, spare_name, temp_name};
 use crate::disk::{Disk, DiskFile, OpenMode, write_all_at};
 
@@ -32,7 +33,8 @@ pub(super) struct Segment {
 /// The segment that takes appends.
 #[derive(Clone)]
 pub(super) struct Active {
-    pub file: Arc<dyn DiskFile>,
+    /// One per flusher. The first is written through.
+    pub handles: Arc<[Arc<dyn DiskFile>]>,
     pub path: PathBuf,
     pub generation: u64,
     pub previous: u64,
@@ -215,9 +217,14 @@ fn write_zeros(file: &dyn DiskFile, len: u64) -> io::Result<()> {
 pub(super) fn begin(disk: &dyn Disk, dir: &Path, spare: &Path, generation: u64, previous: u64, first: WalSeq) -> Result<Active, NoSegment> {
     let unavailable = |step| move |error| NoSegment::Unavailable(failed(spare, step)(error));
     let path = dir.join(segment_name(generation));
-    let file = disk.open(spare, OpenMode::ReadWrite).map_err(unavailable("open"))?;
-    let capacity = file.len().map_err(unavailable("measure"))?;
+    let handles = open_handles(disk, spare).map_err(unavailable("open"))?;
+    let capacity = handles[0].len().map_err(unavailable("measure"))?;
     disk.rename(spare, &path).map_err(unavailable("rename"))?;
     disk.sync_dir(dir).map_err(|error| NoSegment::Failed(failed(dir, "sync")(error)))?;
-    Ok(Active { file, path, generation, previous, first, position: 0, capacity, is_header_written: false, is_closing: false })
+    Ok(Active { handles, path, generation, previous, first, position: 0, capacity, is_header_written: false, is_closing: false })
+}
+
+/// Opens a segment for its flushers.
+pub(super) fn open_handles(disk: &dyn Disk, path: &Path) -> io::Result<Arc<[Arc<dyn DiskFile>]>> {
+    (0..FLIGHTS_MAX).map(|_| disk.open(path, OpenMode::ReadWrite)).collect()
 }

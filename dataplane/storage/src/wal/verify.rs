@@ -9,11 +9,12 @@ use veena_contract::WalSeq;
 
 use super::checkpoint::CheckpointCell;
 use super::format::{BadSegmentHeader, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::open::{DamageKind, WalDamage};
+use super::open::{DamageKind, FoundSegment, WalDamage};
+use super::reach::Reach;
 use super::replay::{FileSource, Found, Source, scan};
 use super::{CHECKPOINT_CELL, ID_CELL, STREAMS_CELL, WalIoError, failed, number_of, segment_name};
 use crate::cell::{self, CellKind, CellRead};
-use crate::disk::{Disk, OpenMode};
+use crate::disk::Disk;
 
 /// What one segment holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,19 @@ pub struct WalVerified {
     pub damage: Vec<WalDamage>,
     /// Where the last segment's torn tail starts: a record was begun there that nobody was told about. The next start cuts it.
     pub torn: Option<(PathBuf, u64)>,
+    /// The checkpoint is beyond the end of the log: its newest segments are missing, and it is not opened like that.
+    pub lost_end: Option<LostEnd>,
+}
+
+/// What a checkpoint beyond the end of its log tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostEnd {
+    /// Where the log ends now.
+    pub end: WalSeq,
+    /// Below this everything is dispatched, so all that is left of the log.
+    pub checkpoint: WalSeq,
+    /// Below this records were durable when the checkpoint was written.
+    pub durable_end: WalSeq,
 }
 
 /// A segment's file, read to its end.
@@ -99,8 +113,27 @@ pub fn verify(disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -
             headers[index].and_then(|header| (header.generation == *generation).then_some(header).ok_or(BadSegmentHeader::Damaged));
         walked.push(walk(&**disk, path, *generation, header, limit, progress)?);
     }
-    judge(dir, walked, cell.unwrap_or_default(), &mut verified);
+    let cell = cell.unwrap_or_default();
+    verified.lost_end = lost_end(&**disk, &walked, &cell)?;
+    judge(dir, walked, cell, &mut verified);
     Ok(verified)
+}
+
+/// The rule by which a log is not opened.
+fn lost_end(disk: &dyn Disk, walked: &[Walked], cell: &CheckpointCell) -> Result<Option<LostEnd>, WalIoError> {
+    let found = |segment: &Walked| FoundSegment {
+        generation: segment.generation,
+        path: segment.path.clone(),
+        len: segment.len,
+        header: segment.header.ok(),
+        first: segment.first,
+    };
+    let segments: Vec<FoundSegment> = walked.iter().map(found).collect();
+    let tail_start = segments.iter().rposition(|segment| segment.header.is_some()).unwrap_or(0);
+    let reach = Reach::read(disk, &segments, tail_start, cell)?;
+    let is_lost = reach.is_exceeded(disk, &segments, cell)?;
+    let CheckpointCell { below: checkpoint, durable_end, .. } = *cell;
+    Ok(is_lost.then_some(LostEnd { end: reach.decision.reached, checkpoint, durable_end }))
 }
 
 fn read_cell(
@@ -122,8 +155,7 @@ fn read_cell(
 }
 
 fn header_of(disk: &dyn Disk, path: &Path) -> Result<Result<SegmentHeader, BadSegmentHeader>, WalIoError> {
-    let file = disk.open(path, OpenMode::Read).map_err(failed(path, "open"))?;
-    let mut source = FileSource::new(file).map_err(failed(path, "measure"))?;
+    let mut source = FileSource::open(disk, path)?;
     Ok(SegmentHeader::decode(source.view(0, SEGMENT_HEADER_BYTES).map_err(failed(path, "read"))?))
 }
 
@@ -136,8 +168,7 @@ fn walk(
     limit: Option<WalSeq>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Walked, WalIoError> {
-    let file = disk.open(path, OpenMode::Read).map_err(failed(path, "open"))?;
-    let mut source = FileSource::new(file).map_err(failed(path, "measure"))?;
+    let mut source = FileSource::open(disk, path)?;
     let len = source.len();
     let mut told = 0;
     let mut expected = header.ok().map(|header| header.first);
@@ -214,6 +245,10 @@ fn judge(dir: &Path, walked: Vec<Walked>, cell: CheckpointCell, verified: &mut W
         }
         let next = walked.get(index + 1).filter(|next| next.header.is_ok_and(|header| header.previous == segment.generation));
         let promised = next.map_or(if is_last { proof } else { segment.end }, |next| next.first);
+        if is_last && verified.lost_end.is_some() {
+            // What is missing is not in this file.
+            continue;
+        }
         if segment.end < promised {
             note(DamageKind::Records, &segment.path, segment.good_end, segment.len, segment.end, promised);
         } else if is_last && segment.has_begun_more {

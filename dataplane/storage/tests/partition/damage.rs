@@ -329,12 +329,12 @@ fn a_newer_format_is_refused_and_left_alone() {
 fn inspection_names_file_and_place_and_changes_nothing() {
     let log = three_segments();
     let names = segments(&log.disk);
-    let sound = inspect(&log.disk, &dir()).expect("reads");
+    let sound = inspect(&log.disk, &dir(), Offset(0)).expect("reads");
     assert_eq!((sound.damage.len(), sound.segments.len(), sound.records), (0, 3, log.records.len() as u64));
     let (position, _) = frames(&log.disk, &names[0])[1];
     log.disk.flip_bit(&names[0], (position + 100) * 8).expect("flips");
     log.disk.record_ops(true);
-    let report = inspect(&log.disk, &dir()).expect("reads");
+    let report = inspect(&log.disk, &dir(), Offset(0)).expect("reads");
     assert_eq!(report.damage.len(), 1);
     assert_eq!((&report.damage[0].path, report.damage[0].at), (&names[0], position));
     let sealed = verify_sealed(&log.disk, &names[0]).expect("reads").damage;

@@ -92,7 +92,7 @@ fn a_damaged_last_frame_that_was_promised_is_reported_and_kept_as_a_hole() {
         assert_eq!(bytes_of(&log.disk, &path), before, "nothing is cut");
         let told = verify_sealed(&log.disk, &path).expect("reads").damage;
         assert_eq!((told.len(), told[0].at), (1, position));
-        assert_eq!(inspect(&log.disk, &dir()).expect("reads").damage.len(), 1);
+        assert_eq!(inspect(&log.disk, &dir(), Offset(0)).expect("reads").damage.len(), 1);
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use veena_contract::{Entropy, StreamId, WalSeq};
 use veena_storage::disk::mem::MemDisk;
+use veena_storage::wal::{Staged, Written};
 
 use super::{Rig, entries, rig, text, try_rig};
 use crate::support::Seeded;
@@ -39,6 +40,35 @@ impl Model {
 
     /// One group of some calls.
     fn append(&mut self, log: &Rig, calls: &[Vec<usize>]) {
+        let waiting = self.stage(log, calls);
+        log.wal.flush_now();
+        self.note(waiting);
+    }
+
+    /// Several groups of a call each, as many in flight at once as the log lets, synced in an order that `order` chooses.
+    fn append_overlapping(&mut self, log: &Rig, calls: &[Vec<usize>], mut order: u64) {
+        let (mut waiting, mut in_flight) = (Vec::new(), Vec::new());
+        let mut land = |in_flight: &mut Vec<Written>| {
+            while !in_flight.is_empty() {
+                let next = usize::try_from(order).unwrap_or(usize::MAX) % in_flight.len();
+                order /= 3;
+                log.wal.sync_now(&in_flight.remove(next));
+            }
+        };
+        for call in calls {
+            waiting.extend(self.stage(log, std::slice::from_ref(call)));
+            match log.wal.write_now() {
+                Some(written) => in_flight.push(written),
+                // a new segment, or as many as may be
+                None => land(&mut in_flight),
+            }
+        }
+        land(&mut in_flight);
+        log.wal.flush_now();
+        self.note(waiting);
+    }
+
+    fn stage(&mut self, log: &Rig, calls: &[Vec<usize>]) -> Vec<(Staged, Vec<String>)> {
         let mut waiting = Vec::new();
         for lens in calls {
             let bodies: Vec<String> = lens.iter().map(|len| self.body(*len)).collect();
@@ -48,7 +78,10 @@ impl Model {
                 waiting.push((staged, bodies));
             }
         }
-        log.wal.flush_now();
+        waiting
+    }
+
+    fn note(&mut self, waiting: Vec<(Staged, Vec<String>)>) {
         for (mut staged, bodies) in waiting {
             if let Some(Ok(range)) = staged.try_outcome() {
                 for (seq, body) in (range.first.0..).zip(bodies) {
@@ -112,9 +145,10 @@ fn crash(disk: &MemDisk, how: Crash, seed: u64) -> MemDisk {
 
 /// A workload that rolls, recycles and checkpoints.
 fn work(model: &mut Model, log: &Rig) {
-    for round in 0..4 {
+    for round in 0_u64..4 {
         model.append(log, &[vec![900], vec![10, 600]]);
         model.append(log, &[vec![1500, 3]]);
+        model.append_overlapping(log, &[vec![700], vec![40, 30], vec![900], vec![20]], 5 + 7 * round);
         if round % 2 == 1 {
             model.checkpoint(log);
         }
@@ -199,6 +233,7 @@ impl Alive for MemDisk {
 #[derive(Clone, Debug)]
 enum Step {
     Append(Vec<Vec<usize>>),
+    Overlap(Vec<Vec<usize>>, u64),
     Checkpoint,
     CutAt(u64),
     Crash(u8, u64),
@@ -208,7 +243,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let call = proptest::collection::vec(0_usize..1200, 1..4);
     prop_oneof![
-        6 => proptest::collection::vec(call, 1..5).prop_map(Step::Append),
+        3 => proptest::collection::vec(call.clone(), 1..5).prop_map(Step::Append),
+        3 => (proptest::collection::vec(call, 2..6), any::<u64>()).prop_map(|(calls, order)| Step::Overlap(calls, order)),
         2 => Just(Step::Checkpoint),
         2 => (0_u64..12).prop_map(Step::CutAt),
         3 => (0_u8..3, any::<u64>()).prop_map(|(how, seed)| Step::Crash(how, seed)),
@@ -227,6 +263,7 @@ proptest! {
         for (index, step) in steps.iter().enumerate() {
             match step {
                 Step::Append(calls) => model.append(&log, calls),
+                Step::Overlap(calls, order) => model.append_overlapping(&log, calls, *order),
                 Step::Checkpoint => model.checkpoint(&log),
                 Step::CutAt(nth) => disk.cut_power_at(*nth),
                 Step::Restart if disk.list_is_alive() => {

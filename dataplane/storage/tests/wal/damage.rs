@@ -1,12 +1,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use bytes::Bytes;
 use veena_contract::WalSeq;
 use veena_storage::cell::{self, CellKind};
 use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode};
-use veena_storage::wal::format::{SEGMENT_HEADER_BYTES, record_bytes};
-use veena_storage::wal::{DamageKind, WalOpenError};
+use veena_storage::wal::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
+use veena_storage::wal::{DamageKind, Destination, RecordKind, WalEntries, WalEntry, WalOpenError};
 
 use super::{DIR, file_bytes, overwrite, rig, segments, text, try_rig};
 
@@ -55,6 +56,8 @@ fn any_flipped_bit_is_noticed_and_the_neighbours_survive() {
                 assert_eq!((damage.first, damage.end), (WalSeq(index as u64), WalSeq(index as u64 + 1)));
                 assert_eq!(gaps.iter().map(|gap| (gap.first, gap.end)).collect::<Vec<_>>(), [(damage.first, damage.end)]);
                 assert_eq!(gaps[0].stream, log.opened.streams[0].stream);
+                let is_header_intact = (bit / 8 - SEGMENT_HEADER_BYTES) % size >= RECORD_HEADER_BYTES;
+                assert_eq!(gaps[0].destination, is_header_intact.then_some(Destination { group: 7, partition: 3 }));
             }
         }
         // what is appended next disturbs nobody
@@ -65,6 +68,31 @@ fn any_flipped_bit_is_noticed_and_the_neighbours_survive() {
         assert_eq!(bodies.pop().as_deref(), Some("afterwards"), "bit {bit}");
         assert_eq!(bodies.into_iter().collect::<BTreeSet<_>>(), expected, "bit {bit}");
     }
+}
+
+#[test]
+fn damaged_bodies_in_a_row_are_told_by_where_they_were_to_go() {
+    let disk = MemDisk::new();
+    let log = rig(&disk, 1);
+    let to = |partition| Destination { group: 7, partition };
+    for partition in [0, 1, 2, 1, 1, 2, 0] {
+        let entry = WalEntry { kind: RecordKind::Accept, destination: to(partition), body: Bytes::from_static(b"eight by") };
+        let mut staged = log.wal.stage(WalEntries::from_iter([entry])).expect("staged");
+        log.wal.flush_now();
+        staged.try_outcome().expect("flushed").expect("durable");
+    }
+    log.wal.close();
+    let path = segments(&disk)[0].clone();
+    let place = |seq: usize| SEGMENT_HEADER_BYTES + seq * record_bytes(8);
+    for seq in 1..=5 {
+        // Of the fourth record nothing is left.
+        let byte = if seq == 4 { place(seq) } else { place(seq) + RECORD_HEADER_BYTES };
+        disk.flip_bit(&path, byte as u64 * 8).expect("flipped");
+    }
+    let (records, gaps) = rig(&disk, 2).backlog();
+    assert_eq!(records.iter().map(|record| record.seq.0).collect::<Vec<_>>(), [0, 6]);
+    let told: Vec<_> = gaps.iter().map(|gap| (gap.destination, gap.first.0, gap.end.0)).collect();
+    assert_eq!(told, [(Some(to(1)), 1, 4), (Some(to(2)), 2, 6), (None, 4, 5)]);
 }
 
 #[test]

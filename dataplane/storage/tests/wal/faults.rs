@@ -1,11 +1,9 @@
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use veena_contract::{Effect, WalSeq};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
-use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
 use veena_storage::io::Io;
 use veena_storage::wal::{AppendError, StageError, Staged, Wal};
 
@@ -81,51 +79,12 @@ fn a_writer_that_panics_latches_the_log_and_answers_everybody() {
     assert_eq!(rig(&disk, 2).bodies(), ["before", "poison"], "what was synced is found by the next life");
 }
 
-/// Panics when asked for room once that is wanted; otherwise the disk it wraps.
-struct PanickingDisk {
-    inner: MemDisk,
-    is_armed: AtomicBool,
-}
-
-impl Disk for PanickingDisk {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        self.inner.open(path, mode)
-    }
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir_all(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner.list(dir)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn DirLock>> {
-        self.inner.lock_dir(dir)
-    }
-    fn space(&self, path: &Path) -> io::Result<Space> {
-        assert!(!self.is_armed.load(Ordering::Relaxed), "this call makes the preparing thread panic");
-        self.inner.space(path)
-    }
-}
-
 #[test]
 fn a_preparing_thread_that_panics_latches_the_log_and_nobody_waits_for_it() {
-    let disk = Arc::new(PanickingDisk { inner: MemDisk::new(), is_armed: AtomicBool::new(false) });
-    let (wal, _) = Wal::open(Arc::clone(&disk) as Arc<dyn Disk>, Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
-    disk.is_armed.store(true, Ordering::Relaxed);
+    let disk = MemDisk::new();
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
+    // The first thing it does is to ask for the room on the disk.
+    disk.inject(fault(Op::List, FaultKind::Panic));
     wal.start(&Io::threads(1), Arc::new(|_| ()));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
     // The segments that were ready are used up; who comes behind them is answered.

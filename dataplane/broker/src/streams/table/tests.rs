@@ -1,4 +1,7 @@
-use veena_contract::StreamId;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use veena_contract::{BoxFuture, CatalogView, LeaderPort, ProposeError, Witness};
 
 use super::*;
 
@@ -147,4 +150,68 @@ fn marks_hold_what_is_committed_and_nothing_else() {
     let marks = table.committed_marks();
     assert_eq!(marks.len(), 1);
     assert_eq!(marks[&key(1)], Mark { committed: 3, hash: 11, origin: origin(1, 1) });
+}
+
+/// A leader that knows of no attachment.
+struct NoLinks;
+
+impl LeaderPort for NoLinks {
+    fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        Box::pin(async { Ok(Arc::default()) })
+    }
+
+    fn not_ready_reason(&self) -> Option<String> {
+        None
+    }
+}
+
+fn ended(streams: &[u128]) -> Confirmed<StreamsEnded> {
+    let asked = streams.iter().copied().map(StreamId).collect();
+    let asking = Witness::new(Arc::new(NoLinks));
+    asking.streams_ended(asked).now_or_never().expect("answers at once").expect("confirms")
+}
+
+fn attached(stream: u128) -> Offer<'static> {
+    Offer { key: key(stream), origin: Origin::default(), ..offer(Prev::Begin, &[1]) }
+}
+
+#[test]
+fn attachments_that_end_make_room_for_others_for_ever() {
+    let mut table = StreamTable::from_marks(LOG, Marks::new());
+    for stream in 1..=70_000 {
+        assert_eq!(table.judge(&attached(stream)), Verdict::Append { skip: 0, after: Prev::Begin }, "attachment {stream}");
+        table.on_appended(key(stream), Origin::default(), 1, 0);
+        table.on_all_committed();
+        table.forget(&ended(&[stream]));
+    }
+    assert!(table.is_empty());
+    assert_eq!(table.committed_marks(), Marks::new(), "the next snapshot is without them");
+}
+
+#[test]
+fn a_full_table_takes_a_new_stream_once_an_attachment_has_ended() {
+    let mark = Mark { committed: 1, hash: 0, origin: Origin::default() };
+    let full = (1..=STREAMS_PER_LOG_MAX as u128).map(|stream| (key(stream), mark)).collect();
+    let mut table = StreamTable::from_marks(LOG, full);
+    assert_eq!(cause(table.judge(&attached(70_000))), Some(Cause::TableFull));
+    table.forget(&ended(&[7]));
+    assert_eq!(table.judge(&attached(70_000)), Verdict::Append { skip: 0, after: Prev::Begin });
+}
+
+#[test]
+fn only_what_is_committed_of_attachments_that_ended_is_forgotten() {
+    let mut table = table_with(3, 3);
+    for source in 0..3 {
+        table.on_appended(StreamKey { stream: StreamId(2), source }, Origin::default(), 1, 0);
+    }
+    table.on_appended(key(3), Origin::default(), 1, 0);
+    table.on_all_committed();
+    table.on_appended(key(4), Origin::default(), 1, 0);
+    assert_eq!(table.attached(), [2, 3, 4].map(StreamId).into(), "the stream of a WAL is none");
+    // Stream 1 is that of a WAL: no attachment has it, and that says nothing.
+    table.forget(&ended(&[1, 2, 4]));
+    assert_eq!(table.open(&key(1)).committed, Some(3));
+    assert_eq!(table.open(&key(2)).appended, None, "from every partition of the parent");
+    assert_eq!(table.open(&key(3)).committed, Some(1), "it was not said to have ended");
+    assert_eq!(table.open(&key(4)).appended, Some(1), "its commit is under way");
 }

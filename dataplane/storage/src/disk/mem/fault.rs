@@ -49,6 +49,8 @@ pub enum FaultKind {
     ShortWrite(usize),
     /// A write takes at most this many bytes and then fails with EIO.
     ErrorAfter(usize),
+    /// It panics, as a bug in whoever called would.
+    Panic,
 }
 
 /// One planned fault.
@@ -84,6 +86,8 @@ pub(super) struct Faults {
     pub syncs: u64,
     pub recording: bool,
     pub ops: Vec<OpRecord>,
+    /// Calls that stand still, by the number of their hold.
+    pub holds: Vec<(u64, Op, String)>,
 }
 
 pub(super) enum Verdict {
@@ -92,6 +96,7 @@ pub(super) enum Verdict {
     Fail(io::Error),
     FailAfter(usize, io::Error),
     CutInside(io::Error),
+    Panic,
 }
 
 fn eio() -> io::Error {
@@ -103,6 +108,10 @@ fn power_is_out() -> io::Error {
 }
 
 impl Faults {
+    pub fn is_held(&self, op: Op, path: &Path) -> bool {
+        self.holds.iter().any(|(_, held, contains)| *held == op && path.to_string_lossy().contains(contains))
+    }
+
     pub fn judge(&mut self, op: Op, path: &Path) -> Verdict {
         if self.is_cut {
             return Verdict::Fail(power_is_out());
@@ -131,6 +140,7 @@ impl Faults {
                 FaultKind::Eio => Verdict::Fail(eio()),
                 FaultKind::ShortWrite(bytes) => Verdict::Short(bytes),
                 FaultKind::ErrorAfter(bytes) => Verdict::FailAfter(bytes, eio()),
+                FaultKind::Panic => Verdict::Panic,
             };
         }
         Verdict::Go

@@ -1,13 +1,12 @@
-//! The checked-in inputs of the fuzzer, replayed: none of them makes a decoder panic.
+//! The checked-in inputs of the fuzzer, replayed: none of them makes a decoder panic. A part of the tests of each package with targets.
 
-#[path = "../fuzz/targets.rs"]
-mod targets;
+use super::targets::TARGETS;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "real files")]
 fn fuzz_corpus_replays() {
     let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-    for (name, target) in targets::TARGETS {
+    for (name, target) in TARGETS {
         let mut inputs = 0;
         for entry in seeds.join(name).read_dir().expect("every target has inputs") {
             target(&std::fs::read(entry.expect("listed").path()).expect("readable"));

@@ -1,0 +1,505 @@
+//! Writing groups, syncing them, and telling who waits.
+//!
+//! A group is what was staged while others were under way. It is written in order of sequence, into one segment with all that are in flight,
+//! and synced by one of a few flushers. While syncs are fast there is one group in flight, so that each sync serves as many records as it
+//! can; a disk that takes long gets several, so that nobody waits for two syncs. Groups land in order: a record is told durable only after
+//! everything before it is, and a failed sync fails every group that is still in flight. Each flusher syncs through a handle of its own: an
+//! error of the device is reported once per handle, and must reach all of them.
+//!
+//! This module must never tell anyone of a group that an earlier one in flight could still undo, and never write after a failed sync.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::warn;
+use veena_contract::WalSeq;
+
+use super::append::{Call, Outcome, Shared, Staging};
+use super::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::segments::{Active, NoSegment, Segment, begin, is_no_space};
+use super::{AppendError, OnDurable, WalIoError, WalRange, WalRecord};
+use crate::disk::{DiskFile, write_all_at};
+use crate::sabotage;
+
+/// How many bytes one group write takes at most, unless one call alone is larger.
+const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The encode buffer is given back when it grew over this.
+const BUFFER_KEPT_BYTES: usize = GROUP_BYTES_MAX + SEGMENT_HEADER_BYTES;
+/// How many groups may be in flight at once, on the slowest disk.
+pub(super) const FLIGHTS_MAX: usize = 4;
+/// Each time a sync takes this much longer, one more group may be in flight. Below it a second sync costs more than the wait it saves.
+const SYNC_US_PER_FLIGHT: u64 = 1000;
+/// The newest sync counts one part of this many in the average.
+const SYNC_AVERAGE_OVER: u64 = 8;
+
+/// What is between write and answer, oldest first.
+#[derive(Default)]
+pub(super) struct Flights {
+    groups: VecDeque<Flight>,
+    next_turn: u64,
+    pub on_durable: Option<OnDurable>,
+    pub has_started: bool,
+}
+
+struct Flight {
+    written: Written,
+    group: Group,
+    is_synced: bool,
+    generation: u64,
+    bytes: u64,
+    /// Where it ends in its segment.
+    end_at: u64,
+}
+
+/// A group that is written and not synced yet.
+#[derive(Clone)]
+pub struct Written {
+    turn: u64,
+    /// The handle it is synced through.
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+}
+
+/// What became of the wish to write a group.
+enum Begun {
+    /// Nothing is staged, or nothing more may be in flight.
+    Nothing,
+    /// The group was refused.
+    Refused,
+    Written(Written),
+}
+
+struct Ticket {
+    range: WalRange,
+    bytes: usize,
+    done: oneshot::Sender<Outcome>,
+}
+
+/// Records that are written and synced together.
+struct Group {
+    end: WalSeq,
+    records: Vec<WalRecord>,
+    tickets: Vec<Ticket>,
+}
+
+/// Why there is no place for a group.
+enum NoSeat {
+    /// It needs a new segment, and others are still in flight in this one.
+    MustDrain,
+    /// It is refused, with this answer.
+    Refused(AppendError),
+}
+
+impl Shared {
+    /// May one more group be begun?
+    pub fn may_begin(&self, staging: &Staging) -> bool {
+        if staging.must_drain {
+            return staging.in_flight == 0;
+        }
+        staging.in_flight < self.flights_allowed()
+    }
+
+    fn flights_allowed(&self) -> usize {
+        if !self.has_threads.load(Ordering::Relaxed) {
+            return FLIGHTS_MAX;
+        }
+        let more = self.sync_us.load(Ordering::Relaxed) / SYNC_US_PER_FLIGHT;
+        usize::try_from(more).map_or(FLIGHTS_MAX, |more| (1 + more).min(FLIGHTS_MAX))
+    }
+
+    fn note_sync(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let average = self.sync_us.load(Ordering::Relaxed);
+        self.sync_us.store(average - average / SYNC_AVERAGE_OVER + took / SYNC_AVERAGE_OVER, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes what is staged for one group; it counts as in flight from here on.
+    fn take_group(&self) -> VecDeque<Call> {
+        let mut staging = self.staging.lock();
+        if staging.calls.is_empty() || !self.may_begin(&staging) {
+            return VecDeque::new();
+        }
+        staging.in_flight += 1;
+        staging.must_drain = false;
+        let mut bytes = 0;
+        let mut count = 0;
+        for call in &staging.calls {
+            if count > 0 && bytes + call.bytes > GROUP_BYTES_MAX {
+                break;
+            }
+            bytes += call.bytes;
+            count += 1;
+        }
+        if count == staging.calls.len() {
+            return std::mem::take(&mut staging.calls);
+        }
+        staging.calls.drain(..count).collect()
+    }
+
+    /// Calls that were taken and not written go before everything that was staged since.
+    fn put_back(&self, mut calls: VecDeque<Call>, staging: &mut Staging) {
+        calls.append(&mut staging.calls);
+        staging.calls = calls;
+    }
+
+    /// So many groups are no longer in flight. Before anyone is told: whoever is answered finds the room that is free again.
+    fn landed(&self, count: usize, bytes: usize) {
+        let mut staging = self.staging.lock();
+        // less is in flight than this when a panic has failed it all
+        staging.in_flight = staging.in_flight.saturating_sub(count);
+        staging.bytes = staging.bytes.saturating_sub(bytes);
+        if staging.is_closing {
+            self.staged.notify_all();
+            self.staged_inline.notify_waiters();
+        }
+    }
+
+    fn refuse(&self, calls: VecDeque<Call>, error: AppendError) {
+        self.landed(1, calls.iter().map(|call| call.bytes).sum());
+        for call in calls {
+            let _ = call.done.send(Err(error));
+        }
+    }
+
+    /// Writes and syncs one group. Answers whether there was anything to do.
+    pub fn flush_round(&self, slot: usize) -> bool {
+        match self.write_next(slot) {
+            Begun::Nothing => false,
+            Begun::Refused => true,
+            Begun::Written(written) => {
+                self.land(&written);
+                true
+            }
+        }
+    }
+
+    /// A panic latches the log: the callers of all groups in flight are told that nothing is known, everybody behind them that nothing was
+    /// stored, and the thread lives on to tell them.
+    fn guarded<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(step)).ok();
+        if done.is_none() {
+            self.latch_panicked("the writer panicked");
+            self.flights.lock().groups.clear();
+            let mut staging = self.staging.lock();
+            staging.bytes = staging.calls.iter().map(|call| call.bytes).sum();
+            staging.in_flight = 0;
+        }
+        done
+    }
+
+    fn write_next(&self, slot: usize) -> Begun {
+        self.guarded(|| self.write_group(slot)).unwrap_or(Begun::Refused)
+    }
+
+    /// As [`write_next`](Self::write_next), for whoever lands the group later.
+    pub fn write_one(&self, slot: usize) -> Option<Written> {
+        match self.write_next(slot) {
+            Begun::Written(written) => Some(written),
+            Begun::Nothing | Begun::Refused => None,
+        }
+    }
+
+    /// 1 written   2 synced   3 told   4 tickets completed    — a crash before 2 ends leaves a group nobody was told about
+    fn write_group(&self, slot: usize) -> Begun {
+        let mut buffer = self.buffer.lock();
+        let mut calls = self.take_group();
+        let Some(first) = calls.front() else { return Begun::Nothing };
+        let active = match self.seat(first.bytes) {
+            Ok(active) => active,
+            Err(NoSeat::Refused(error)) => {
+                self.refuse(calls, error);
+                return Begun::Refused;
+            }
+            Err(NoSeat::MustDrain) => {
+                let mut staging = self.staging.lock();
+                self.put_back(calls, &mut staging);
+                staging.in_flight -= 1;
+                staging.must_drain = true;
+                return Begun::Nothing;
+            }
+        };
+        let mut group = self.encode_group(&mut buffer, &active, &mut calls);
+        if !calls.is_empty() {
+            self.put_back(calls, &mut self.staging.lock());
+        }
+        if sabotage::is("ack_before_sync") {
+            self.landed(0, group.staged_bytes());
+            group.complete(self.flights.lock().on_durable.as_ref());
+        }
+        if let Err(error) = self.write(&buffer, &active) {
+            self.landed(1, group.staged_bytes());
+            group.refuse(error);
+            return Begun::Refused;
+        }
+        let written = self.lift(slot, &active, group, buffer.len() as u64);
+        if buffer.capacity() > BUFFER_KEPT_BYTES {
+            *buffer = Vec::new();
+        }
+        Begun::Written(written)
+    }
+
+    /// The segment that has room for `bytes`, begun now if need be.
+    fn seat(&self, bytes: usize) -> Result<Active, NoSeat> {
+        if self.is_latched() {
+            return Err(NoSeat::Refused(AppendError::Refused));
+        }
+        let (generation, previous, first) = {
+            let log = self.log.lock();
+            if let Some(active) = &log.active {
+                let start = active.position.max(SEGMENT_HEADER_BYTES as u64);
+                if !active.is_closing && start + bytes as u64 <= active.capacity {
+                    return Ok(active.clone());
+                }
+            }
+            (log.next_generation, log.segments.back().map_or(0, |segment| segment.generation), log.next_seq)
+        };
+        // Whatever stands in a sealed segment is durable: that is what the next open trusts.
+        if !self.flights.lock().groups.is_empty() {
+            return Err(NoSeat::MustDrain);
+        }
+        let begun = self.spares.take().map_err(NoSegment::Unavailable).and_then(|spare| {
+            begin(&*self.disk, &self.dir, &spare, generation, previous, first).inspect_err(|why| {
+                if matches!(why, NoSegment::Unavailable(_)) {
+                    self.spares.put(spare.clone());
+                }
+            })
+        });
+        let active = begun.map_err(|why| match why {
+            NoSegment::Unavailable(reason) => {
+                warn!(err = &reason as &dyn std::error::Error, "no segment for new records: they are refused, the next are tried again");
+                NoSeat::Refused(AppendError::NoSpace)
+            }
+            NoSegment::Failed(reason) => {
+                self.latch(&reason);
+                NoSeat::Refused(AppendError::Refused)
+            }
+        })?;
+        let mut log = self.log.lock();
+        log.next_generation = generation + 1;
+        log.segments.push_back(Segment { generation, first, path: active.path.clone(), used: 0, is_durable: false });
+        log.active = Some(active.clone());
+        Ok(active)
+    }
+
+    fn encode_group(&self, buffer: &mut Vec<u8>, active: &Active, calls: &mut VecDeque<Call>) -> Group {
+        let (first, synced_end) = (self.log.lock().next_seq, self.durable_end());
+        buffer.clear();
+        if !active.is_header_written {
+            let (generation, previous) = (active.generation, active.previous);
+            let (stream, ordinal) = (self.stream, self.ordinal);
+            SegmentHeader { wal_id: self.wal_id, generation, previous, first: active.first, stream, ordinal }.encode(buffer);
+        }
+        let mut group = Group { end: first, records: Vec::with_capacity(calls.len()), tickets: Vec::with_capacity(calls.len()) };
+        while let Some(call) = calls.front() {
+            if active.position + (buffer.len() + call.bytes) as u64 > active.capacity {
+                break;
+            }
+            let Some(call) = calls.pop_front() else { break };
+            let count = u32::try_from(call.entries.len()).expect("checked when staged");
+            let range = WalRange { stream: self.stream, first: group.end, count };
+            group.tickets.push(Ticket { range, bytes: call.bytes, done: call.done });
+            for entry in call.entries {
+                let head = RecordHeader {
+                    seq: group.end,
+                    synced_end,
+                    stream: self.stream,
+                    ordinal: self.ordinal,
+                    kind: entry.kind.code(),
+                    destination: entry.destination,
+                    body_len: 0,
+                    body_crc: 0,
+                };
+                head.encode(buffer, active.generation, active.position + buffer.len() as u64, &entry.body);
+                let (kind, destination, body) = (entry.kind, entry.destination, entry.body);
+                group.records.push(WalRecord { seq: group.end, stream: self.stream, kind, destination, body });
+                group.end = group.end.next();
+            }
+        }
+        group
+    }
+
+    fn write(&self, buffer: &[u8], active: &Active) -> Result<(), AppendError> {
+        match write_all_at(&*active.handles[0], buffer, active.position) {
+            Ok(()) => Ok(()),
+            Err(error) if is_no_space(&error) => {
+                // Bytes may be left behind, so nothing is written here again: the next segment begins at the sequence where these would
+                // stand, and so they are not records.
+                self.log.lock().active = None;
+                Err(AppendError::NoSpace)
+            }
+            Err(error) => {
+                self.latch(&WalIoError::new(&active.path, "write", error));
+                Err(AppendError::Latched)
+            }
+        }
+    }
+
+    /// The group is written: it is in flight until it is synced.
+    fn lift(&self, slot: usize, active: &Active, group: Group, bytes: u64) -> Written {
+        let end_at = active.position + bytes;
+        {
+            let mut log = self.log.lock();
+            log.next_seq = group.end;
+            if let Some(now) = log.active.as_mut() {
+                now.position = end_at;
+                now.is_header_written = true;
+            }
+        }
+        let mut flights = self.flights.lock();
+        let written = Written { turn: flights.next_turn, file: Arc::clone(&active.handles[slot]), path: active.path.clone() };
+        flights.next_turn += 1;
+        let generation = active.generation;
+        flights.groups.push_back(Flight { written: written.clone(), group, is_synced: false, generation, bytes, end_at });
+        written
+    }
+
+    /// Syncs a written group, and completes every group that has become durable by it, in order.
+    pub fn land(&self, written: &Written) {
+        self.guarded(|| {
+            let is_there = self.flights.lock().groups.iter().any(|flight| flight.written.turn == written.turn);
+            if is_there {
+                let began = Instant::now();
+                let outcome = written.file.sync_data();
+                self.note_sync(began.elapsed());
+                self.settle(written, outcome.map_err(|error| WalIoError::new(&written.path, "sync", error)));
+            }
+        });
+    }
+
+    fn settle(&self, written: &Written, outcome: Result<(), WalIoError>) {
+        let mut flights = self.flights.lock();
+        let Flights { groups, on_durable, .. } = &mut *flights;
+        if let Err(reason) = &outcome {
+            self.latch(reason);
+        }
+        if self.is_latched() {
+            // What the failed sync concerned is not known, and nothing behind a lost group may be promised.
+            for flight in groups.drain(..) {
+                self.landed(1, flight.group.staged_bytes());
+                flight.group.refuse(AppendError::Latched);
+            }
+        }
+        if let Some(flight) = groups.iter_mut().find(|flight| flight.written.turn == written.turn) {
+            flight.is_synced = true;
+        }
+        while let Some(mut flight) = groups.pop_front_if(|flight| flight.is_synced) {
+            self.account(&flight);
+            self.landed(1, flight.group.staged_bytes());
+            flight.group.complete(on_durable.as_ref());
+        }
+    }
+
+    fn account(&self, flight: &Flight) {
+        let mut log = self.log.lock();
+        log.durable_at = (flight.generation, flight.end_at);
+        if let Some(segment) = log.segments.back_mut().filter(|segment| segment.generation == flight.generation) {
+            segment.used += flight.bytes;
+            segment.is_durable = true;
+        }
+        self.records.fetch_add(flight.group.tickets.iter().map(|ticket| u64::from(ticket.range.count)).sum(), Ordering::Relaxed);
+        self.live_bytes.fetch_add(flight.bytes, Ordering::Relaxed);
+        self.durable_end.store(flight.group.end.0, Ordering::Release);
+    }
+
+    /// Lands whatever is in flight and writes whatever is staged. For a log whose flushers have stopped.
+    pub fn flush_rest(&self) {
+        loop {
+            let in_flight: Vec<Written> = self.flights.lock().groups.iter().map(|flight| flight.written.clone()).collect();
+            in_flight.iter().for_each(|written| self.land(written));
+            if !self.flush_round(0) {
+                break;
+            }
+        }
+    }
+
+    pub fn run_flusher(&self, slot: usize) {
+        loop {
+            if self.flush_round(slot) {
+                continue;
+            }
+            let mut staging = self.staging.lock();
+            if !staging.calls.is_empty() && self.may_begin(&staging) {
+                continue;
+            }
+            if staging.is_closing && staging.calls.is_empty() {
+                break;
+            }
+            self.staged.wait(&mut staging);
+        }
+        self.leave();
+    }
+
+    pub async fn run_inline(&self, slot: usize) {
+        loop {
+            let begun = self.write_next(slot);
+            if let Begun::Written(written) = &begun {
+                // others may write their groups before this one is synced, as on a slow disk
+                tokio::task::yield_now().await;
+                self.land(written);
+            }
+            if !matches!(begun, Begun::Nothing) {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let staged = self.staged_inline.notified();
+            {
+                let staging = self.staging.lock();
+                if staging.is_closing && staging.calls.is_empty() {
+                    break;
+                }
+            }
+            staged.await;
+        }
+        self.leave();
+    }
+
+    /// A flusher ends. The last one lets go of whom it told.
+    fn leave(&self) {
+        let is_last = {
+            let mut staging = self.staging.lock();
+            staging.flushers -= 1;
+            staging.flushers == 0
+        };
+        if is_last {
+            self.flights.lock().on_durable = None;
+        }
+    }
+
+    pub fn run_maker(&self) {
+        if catch_unwind(AssertUnwindSafe(|| self.spares.run_maker())).is_err() {
+            self.latch_panicked("the thread that prepares segments panicked");
+            self.spares.lose_maker();
+        }
+    }
+}
+
+impl Group {
+    fn staged_bytes(&self) -> usize {
+        self.tickets.iter().map(|ticket| ticket.bytes).sum()
+    }
+
+    /// Tells everybody; nothing when they were told before.
+    fn complete(&mut self, on_durable: Option<&OnDurable>) {
+        let records = std::mem::take(&mut self.records);
+        if let Some(on_durable) = on_durable.filter(|_| !records.is_empty()) {
+            on_durable(records);
+        }
+        for ticket in self.tickets.drain(..) {
+            let _ = ticket.done.send(Ok(ticket.range));
+        }
+    }
+
+    /// Tells everybody that it failed.
+    fn refuse(self, error: AppendError) {
+        for ticket in self.tickets {
+            let _ = ticket.done.send(Err(error));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Several groups in flight: they land in order, together or not at all, and only where it pays.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use veena_contract::{Entropy, WalSeq};
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
+use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
+use veena_storage::io::Io;
+use veena_storage::wal::{AppendError, Staged, Wal, WalConfig};
+
+use super::{DIR, config, entries, rig, segments, text};
+use crate::support::Seeded;
+
+#[test]
+fn nobody_is_told_of_a_group_before_those_in_front_of_it_are_durable() {
+    let disk = MemDisk::new();
+    let log = rig(&disk, 1);
+    let mut staged = Vec::new();
+    let mut written = Vec::new();
+    for body in ["a", "b", "c"] {
+        staged.push(log.wal.stage(entries(&[body])).expect("staged"));
+        written.push(log.wal.write_now().expect("several may be in flight"));
+    }
+    log.wal.sync_now(&written[2]);
+    log.wal.sync_now(&written[1]);
+    assert!(staged.iter_mut().all(|staged| staged.try_outcome().is_none()), "the first is not durable yet");
+    assert!(log.told.lock().is_empty());
+    assert_eq!(log.wal.status().durable_end, WalSeq(0));
+    log.wal.sync_now(&written[0]);
+    let sequences: Vec<u64> = staged.iter_mut().map(|staged| staged.try_outcome().expect("landed").expect("durable").first.0).collect();
+    assert_eq!(sequences, [0, 1, 2]);
+    assert_eq!(log.told.lock().iter().map(text).collect::<Vec<_>>(), ["a", "b", "c"], "and the dispatcher hears of them in order");
+    assert_eq!((log.wal.status().durable_end, log.wal.status().staged_bytes), (WalSeq(3), 0));
+}
+
+#[test]
+fn a_failed_sync_fails_every_group_in_flight() {
+    for failing in 0..3 {
+        let disk = MemDisk::new();
+        let log = rig(&disk, 1);
+        log.append(&["before"]).expect("durable");
+        let mut staged = Vec::new();
+        let mut written = Vec::new();
+        for body in ["a", "b", "c"] {
+            staged.push(log.wal.stage(entries(&[body])).expect("staged"));
+            written.push(log.wal.write_now().expect("in flight"));
+        }
+        disk.inject(Fault { op: Op::Sync, path_contains: DIR.to_owned(), after: 0, times: 1, kind: FaultKind::Eio });
+        log.wal.sync_now(&written[failing]);
+        let syncs = disk.syncs();
+        written.iter().for_each(|written| log.wal.sync_now(written));
+        assert_eq!(disk.syncs(), syncs, "pages of a failed sync are never synced again");
+        for staged in &mut staged {
+            assert_eq!(staged.try_outcome(), Some(Err(AppendError::Latched)), "group {failing} failed");
+        }
+        assert_eq!((log.wal.status().durable_end, log.wal.status().staged_bytes), (WalSeq(1), 0));
+        assert_eq!(log.told.lock().len(), 1);
+        log.wal.close();
+        disk.crash_kill();
+        assert_eq!(rig(&disk.reopen(), 2).bodies(), ["before"]);
+    }
+}
+
+#[test]
+fn a_power_cut_with_groups_in_flight_keeps_a_prefix_and_everything_that_was_told() {
+    let mut kept = [0; 4];
+    for seed in 0..400 {
+        let disk = MemDisk::with_block_bytes(512);
+        let log = rig(&disk, 1);
+        let mut staged: Vec<Staged> = Vec::new();
+        let mut written = Vec::new();
+        for body in ["a", "b", "c"] {
+            staged.push(log.wal.stage(entries(&[&body.repeat(700)])).expect("staged"));
+            written.push(log.wal.write_now().expect("in flight"));
+        }
+        let random = Seeded::new(seed);
+        // the first lands while the others are in flight, or none does
+        if seed % 2 == 0 {
+            log.wal.sync_now(&written[0]);
+        }
+        let told = staged.iter_mut().filter_map(Staged::try_outcome).filter(Result::is_ok).count();
+        disk.crash_power(&mut || random.next_u64());
+        let again = rig(&disk.reopen(), 2);
+        assert!(again.opened.damage.is_empty(), "seed {seed}: nothing that was promised is missing: {:?}", again.opened.damage);
+        let bodies: String = again.bodies().iter().filter_map(|body| body.chars().next()).collect();
+        assert!("abc".starts_with(&bodies), "seed {seed}: {bodies}");
+        assert!(bodies.len() >= told, "seed {seed}: {told} were told, {bodies} is there");
+        kept[bodies.len()] += 1;
+        again.append(&["d"]).expect("it goes on");
+        again.wal.close();
+        let last = rig(&disk.reopen(), 3);
+        let all: String = last.bodies().iter().filter_map(|body| body.chars().next()).collect();
+        assert_eq!(all, format!("{bodies}d"), "seed {seed}: what was cut never comes back");
+        last.wal.close();
+    }
+    assert!(kept[0] > 0 && kept[3] > 0, "{kept:?}");
+}
+
+#[test]
+fn a_new_segment_is_begun_only_when_nothing_is_in_flight() {
+    let disk = MemDisk::new();
+    let log = rig(&disk, 1);
+    let first = log.wal.stage(entries(&[&"x".repeat(3500)])).expect("staged");
+    let written = log.wal.write_now().expect("in flight");
+    let mut second = log.wal.stage(entries(&[&"y".repeat(3500)])).expect("staged");
+    assert!(log.wal.write_now().is_none(), "it does not fit this segment, and the first is not durable");
+    assert_eq!(segments(&disk).len(), 1);
+    let mut third = log.wal.stage(entries(&["z"])).expect("staged");
+    assert!(log.wal.write_now().is_none(), "and nothing overtakes it");
+    log.wal.sync_now(&written);
+    log.wal.flush_now();
+    assert_eq!(segments(&disk).len(), 2);
+    let (mut first, order) = (first, [WalSeq(0), WalSeq(1), WalSeq(2)]);
+    let got = [&mut first, &mut second, &mut third].map(|staged| staged.try_outcome().expect("landed").expect("durable").first);
+    assert_eq!(got, order);
+}
+
+/// Passes everything on; each sync of a segment takes a while, and how many run at once is counted.
+struct CountingDisk {
+    inner: MemDisk,
+    sync_takes: Duration,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+struct CountingFile {
+    inner: Arc<dyn DiskFile>,
+    sync_takes: Duration,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Disk for CountingDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let inner = self.inner.open(path, mode)?;
+        let (running, most) = (Arc::clone(&self.running), Arc::clone(&self.most));
+        Ok(Arc::new(CountingFile { inner, sync_takes: self.sync_takes, running, most }))
+    }
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_file(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner.list(dir)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn DirLock>> {
+        self.inner.lock_dir(dir)
+    }
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        self.inner.space(path)
+    }
+}
+
+impl DiskFile for CountingFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        self.inner.read_at(buf, at)
+    }
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
+        self.inner.write_at(buf, at)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        std::thread::sleep(self.sync_takes);
+        let outcome = self.inner.sync_data();
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn drop_cache(&self) -> io::Result<()> {
+        self.inner.drop_cache()
+    }
+}
+
+/// Appends from `threads` at once until the log holds `appends`; answers how many syncs of the log ran at once at most.
+fn syncs_at_once(sync_takes: Duration, threads: usize, appends: usize) -> usize {
+    let (running, most) = (Arc::default(), Arc::<AtomicUsize>::default());
+    let mem = MemDisk::new();
+    let disk = CountingDisk { inner: mem.clone(), sync_takes, running, most: Arc::clone(&most) };
+    let config = WalConfig { segment_bytes: 1024 * 1024, ..config() };
+    let (wal, _) = Wal::open(Arc::new(disk), Path::new(DIR), config, &Seeded::new(1)).expect("opened");
+    most.store(0, Ordering::SeqCst);
+    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    wal.start(&Io::threads(1), Arc::new(move |records| sink.lock().extend(records)));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+                for _ in 0..appends / threads {
+                    runtime.block_on(wal.stage(entries(&["x"])).expect("staged")).expect("durable");
+                }
+            });
+        }
+    });
+    wal.close();
+    let sequences: Vec<u64> = told.lock().iter().map(|record| record.seq.0).collect();
+    assert!(sequences.iter().copied().eq(0..(appends / threads * threads) as u64), "each once, in order");
+    assert_eq!(rig(&mem.reopen(), 2).bodies().len(), sequences.len());
+    most.load(Ordering::SeqCst)
+}
+
+#[test]
+fn a_slow_disk_gets_several_groups_at_once() {
+    let most = syncs_at_once(Duration::from_millis(10), 16, 800);
+    assert!((2..=4).contains(&most), "{most} syncs at once");
+}
