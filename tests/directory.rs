@@ -19,7 +19,8 @@ async fn a_second_process_on_one_data_directory_refuses_to_start_and_leaves_the_
     let status = second.run_to_end(free_addr().expect("a free port"), Duration::from_secs(20)).await.expect("it ends by itself");
     assert!(!status.success(), "{status}");
     let told = std::fs::read_to_string(&second.log).expect("a log");
-    assert!(told.contains("data"), "it must say which directory is in use: {told}");
+    let shown = second.data_dir.display().to_string();
+    assert!(told.contains("in use by another process") && told.contains(&shown), "it must say which directory is in use: {told}");
     produce_all(&mut client, "orders", &["still here".to_owned()]).await;
     assert_eq!(consume_exactly(&mut client, "orders", 1).await[0].payload, b"still here");
 }

@@ -1,10 +1,7 @@
 //! What users of queues have met in the field, tried on a real process. `docs/cases.md` says which case each test shows.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,58 +10,22 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use veena_loadtest_checker::How;
-use veena_loadtest_driver::api::{Client, Message, NewTopic};
+use veena_loadtest_driver::api::{Client, NewTopic};
 use veena_loadtest_driver::http::RequestBytes;
-use veena_loadtest_driver::node::{NodeConfig, NodeProcess};
+use veena_loadtest_driver::node::NodeProcess;
 use veena_loadtest_driver::{cpu, logs};
 
-use crate::support::{BIN, STOP_DEADLINE, assert_clean_log, assert_empty, consume_exactly, create_narrow, produce_all, scratch, start};
+use crate::support::{
+    BIN, DEADLINE, STOP_DEADLINE, assert_clean_log, assert_empty, consume_exactly, create_narrow, create_wide, handles, limit, metric,
+    produce_all, scratch, start, start_with, texts, unterminated_by_limits, until,
+};
 
-/// Nothing that is waited for may take longer.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Longer than any test: whoever is answered before was woken.
 const PATIENT: [(&str, &str); 3] =
     [("VEENA_HTTP_MAX_CONSUME_WAIT", "60s"), ("VEENA_HTTP_WRITE_TIMEOUT", "120s"), ("VEENA_HTTP_SHUTDOWN_GRACE", "60s")];
 
-async fn start_with(dir: &Path, bin: &Path, env: &[(&str, &str)]) -> NodeProcess {
-    let mut config = NodeConfig::in_dir(bin, dir);
-    config.env.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    NodeProcess::start(config).await.expect("a node starts")
-}
-
-async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    let started = Instant::now();
-    while !condition().await {
-        assert!(started.elapsed() < DEADLINE, "not within the deadline: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-async fn metric(addr: SocketAddr, name: &str) -> f64 {
-    Client::new(addr).metrics().await.expect("metrics").sum(|found| found == name).unwrap_or_default()
-}
-
-async fn create_wide(client: &mut Client, name: &str, partitions: u32, visibility_ms: u64) {
-    let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms };
-    client.create_topic(&topic).await.expect("a topic is created");
-}
-
 async fn post(client: &mut Client, target: &str, body: &str) -> u16 {
     client.call(&RequestBytes::post_json(target, body.as_bytes())).await.expect("an answer").status
-}
-
-fn texts(messages: &[Message]) -> Vec<String> {
-    messages.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect()
-}
-
-fn handles(messages: &[Message]) -> Vec<String> {
-    messages.iter().map(|message| message.handle.clone().expect("a lease has a handle")).collect()
-}
-
-/// Changes a limit of a running process.
-fn limit(node: &NodeProcess, what: &str) {
-    let status = Command::new("prlimit").args(["--pid", &node.pid().to_string(), what]).status().expect("prlimit runs");
-    assert!(status.success(), "prlimit {what}");
 }
 
 /// Warnings and errors in the node's log.
@@ -472,14 +433,6 @@ async fn damage_met_again_and_again_is_logged_a_few_times_and_costs_its_own_reco
     assert!((1..=10).contains(&lines.len()), "{} lines:\n{}", lines.len(), lines.join("\n"));
 }
 
-/// The binary, started so that a write over the limit on file sizes fails instead of ending the process.
-fn unterminated_by_limits(dir: &Path) -> PathBuf {
-    let path = dir.join("veena");
-    std::fs::write(&path, format!("#!/bin/sh\ntrap '' XFSZ\nexec '{BIN}' \"$@\"\n")).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
-    path
-}
-
 #[tokio::test]
 async fn a_node_whose_disk_takes_nothing_is_alive_says_that_it_is_not_ready_and_lies_to_nobody() {
     let dir = scratch();
@@ -517,6 +470,8 @@ async fn a_node_whose_disk_takes_nothing_is_alive_says_that_it_is_not_ready_and_
     );
     assert_eq!(client.get("/healthz").await.expect("an answer").status, 200);
     assert_eq!((metric(node.addr(), "veena_ready").await, metric(node.addr(), "veena_ingress_wal_failed").await), (0.0, 1.0));
+    assert!(metric(node.addr(), "veena_data_dir_available_bytes").await > 0.0);
+    assert!(metric(node.addr(), "veena_storage_fsync_duration_seconds_count").await > 0.0);
     let served = client.consume("orders", Duration::ZERO, 1).await.expect("an answer").expect("a message");
     assert_eq!(served[0].offset, 0, "what is stored is served");
     node.kill().expect("the node was alive");

@@ -55,6 +55,11 @@ async fn after_failed_syncs_of_the_settle_journal_everything_goes_on_and_nothing
 }
 
 #[tokio::test]
+async fn after_a_failed_sync_of_the_metadata_store_topics_are_not_changed_and_messages_go_on() {
+    survives(Fault::SyncErrorMetastore).await;
+}
+
+#[tokio::test]
 async fn a_full_disk_refuses_produce_and_nothing_else_and_heals_by_itself() {
     let mut dir = scratch();
     let seed = seed();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use veena_contract::{Entropy, Offset, StreamId};
+use veena_loadtest_checker::How;
 use veena_loadtest_driver::api::Client;
+use veena_loadtest_driver::node::free_addr;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::partition::{Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey};
@@ -60,6 +62,20 @@ fn lay_out(data: &Path) -> PathBuf {
         log.publish(verified);
     }
     partition
+}
+
+/// Every file of this extension below `dir`.
+fn files_below(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path()) {
+        if entry.is_dir() {
+            found.extend(files_below(&entry, extension));
+        } else if entry.extension().is_some_and(|found| found == extension) {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    found
 }
 
 fn veena(words: &[&str], dir: &Path) -> Output {
@@ -160,4 +176,80 @@ async fn the_files_of_a_running_node_are_left_alone_and_those_of_a_stopped_one_a
     node.stop(STOP_DEADLINE).await.expect("the node stops");
     let clean = veena(&["verify"], &data);
     assert!(clean.status.success(), "{clean:?}");
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_last_frame_of_a_log_is_named_and_without_the_journal_it_is_said_that_it_cannot_be() {
+    let dir = scratch();
+    let mut node = start(dir.path()).await;
+    let data = node.config().data_dir.clone();
+    let mut client = Client::new(node.addr());
+    create_narrow(&mut client, "orders", 30_000).await;
+    produce_all(&mut client, "orders", &["one".to_owned(), "the last message".to_owned()]).await;
+    consume_exactly(&mut client, "orders", 2).await;
+    node.stop(STOP_DEADLINE).await.expect("the node stops");
+    let log = files_below(&data.join("topics"), "log").pop().expect("a log");
+    let at = flip(&log, b"the last message");
+
+    let partition = log.parent().expect("a directory");
+    for dir in [&data, partition] {
+        let found = veena(&["verify", "--json"], dir);
+        assert_eq!(found.status.code(), Some(1), "{found:?}");
+        let lines = lines(&found);
+        assert_eq!(lines.len(), 2, "one range and the summary: {lines:?}");
+        assert_eq!(lines[0]["damaged"].as_str(), log.to_str());
+        let range = lines[0]["at"].as_u64().expect("a place")..lines[0]["end"].as_u64().expect("a place");
+        assert!(range.contains(&at), "{range:?} does not hold {at}");
+        assert_eq!(lines[1]["ends_known"], true);
+    }
+    let alone = dir.path().join("p00000");
+    std::fs::create_dir(&alone).expect("created");
+    std::fs::copy(&log, alone.join(log.file_name().expect("a name"))).expect("copied");
+    let told = veena(&["verify"], &alone);
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success() && text.contains("no settle journal"), "{text}");
+    assert_eq!(lines(&veena(&["verify", "--json"], &alone)).last().expect("a summary")["ends_known"], false);
+}
+
+#[tokio::test]
+async fn a_wal_without_its_newest_segments_stops_the_start_by_name_and_repair_makes_it_start_and_repeat_nothing() {
+    let dir = scratch();
+    let mut node = start(dir.path()).await;
+    let data = node.config().data_dir.clone();
+    let mut client = Client::new(node.addr());
+    create_narrow(&mut client, "orders", 1_000).await;
+    produce_all(&mut client, "orders", &["one".to_owned(), "two".to_owned()]).await;
+    let mut first = consume_exactly(&mut client, "orders", 2).await;
+    let handle = first.remove(0).handle.expect("a handle");
+    assert_eq!(client.settle("orders", &handle, How::Ack).await.expect("an answer").status, 204);
+    node.stop(STOP_DEADLINE).await.expect("the node stops");
+    for segment in files_below(&data.join("ingress"), "wal") {
+        std::fs::remove_file(segment).expect("removed");
+    }
+
+    let config = node.config().clone();
+    let status = config.run_to_end(free_addr().expect("a free port"), STOP_DEADLINE).await.expect("it ends by itself");
+    let checkpoint = data.join("ingress/checkpoint");
+    let log = std::fs::read_to_string(&config.log).expect("a log");
+    assert!(!status.success() && log.contains(checkpoint.to_str().expect("text")) && log.contains("veena log repair"), "{log}");
+    let found = veena(&["verify", "--json"], &data);
+    assert_eq!((found.status.code(), lines(&found)[0]["damaged"].as_str()), (Some(1), checkpoint.to_str()), "{found:?}");
+
+    let dry = veena(&["repair"], &data);
+    let text = String::from_utf8_lossy(&dry.stdout).into_owned();
+    assert!(dry.status.success() && text.contains("would set aside") && text.contains("accepted and not dispatched"), "{text}");
+    assert!(checkpoint.exists() && !data.join("quarantine").read_dir().expect("listed").any(|_| true), "nothing is done yet");
+    let done = veena(&["repair", "--apply"], &data);
+    assert!(done.status.success(), "{done:?}");
+    assert!(data.join("quarantine").read_dir().expect("listed").any(|entry| {
+        let entry = entry.expect("read").path();
+        entry.to_string_lossy().ends_with("-ingress") && entry.join("checkpoint").exists()
+    }));
+
+    let node = start(dir.path()).await;
+    let mut client = Client::new(node.addr());
+    produce_all(&mut client, "orders", &["three".to_owned()]).await;
+    let texts: Vec<_> = consume_exactly(&mut client, "orders", 2).await.into_iter().map(|message| message.payload).collect();
+    assert_eq!(texts, [b"two".to_vec(), b"three".to_vec()], "what was acked stays so, what was dispatched is there once");
+    assert_eq!(client.describe("orders").await.expect("numbers")[0].high_watermark, 3);
 }

@@ -1,6 +1,9 @@
 //! What the tests share.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -15,7 +18,7 @@ pub const BIN: &str = env!("CARGO_BIN_EXE_veena");
 pub const LOG_ALLOWED: &[&str] = &[];
 
 /// How long a condition may take to come true.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A directory that is gone after the test.
 pub fn scratch() -> TempDir {
@@ -27,10 +30,60 @@ pub async fn start(dir: &Path) -> NodeProcess {
     NodeProcess::start(NodeConfig::in_dir(Path::new(BIN), dir)).await.expect("a node starts")
 }
 
+/// As `start`, with these variables.
+pub async fn start_with(dir: &Path, bin: &Path, env: &[(&str, &str)]) -> NodeProcess {
+    let mut config = NodeConfig::in_dir(bin, dir);
+    config.env.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    NodeProcess::start(config).await.expect("a node starts")
+}
+
+/// Waits for a condition, with a deadline.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let started = Instant::now();
+    while !condition().await {
+        assert!(started.elapsed() < DEADLINE, "not within the deadline: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The sum of a metric over its series.
+pub async fn metric(addr: SocketAddr, name: &str) -> f64 {
+    Client::new(addr).metrics().await.expect("metrics").sum(|found| found == name).unwrap_or_default()
+}
+
+/// A topic of several partitions.
+pub async fn create_wide(client: &mut Client, name: &str, partitions: u32, visibility_ms: u64) {
+    let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms };
+    client.create_topic(&topic).await.expect("a topic is created");
+}
+
+/// The payloads as text.
+pub fn texts(messages: &[Message]) -> Vec<String> {
+    messages.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect()
+}
+
+/// What settles them.
+pub fn handles(messages: &[Message]) -> Vec<String> {
+    messages.iter().map(|message| message.handle.clone().expect("a lease has a handle")).collect()
+}
+
+/// Changes a limit of a running process.
+pub fn limit(node: &NodeProcess, what: &str) {
+    let status = Command::new("prlimit").args(["--pid", &node.pid().to_string(), what]).status().expect("prlimit runs");
+    assert!(status.success(), "prlimit {what}");
+}
+
+/// The binary, started so that a write over the limit on file sizes fails instead of ending the process.
+pub fn unterminated_by_limits(dir: &Path) -> PathBuf {
+    let path = dir.join("veena");
+    std::fs::write(&path, format!("#!/bin/sh\ntrap '' XFSZ\nexec '{BIN}' \"$@\"\n")).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+    path
+}
+
 /// A topic of one partition, in which order is certain.
 pub async fn create_narrow(client: &mut Client, name: &str, visibility_ms: u64) {
-    let topic = NewTopic { name: name.to_owned(), partitions: 1, visibility_ms };
-    client.create_topic(&topic).await.expect("a topic is created");
+    create_wide(client, name, 1, visibility_ms).await;
 }
 
 /// Sends messages, each its own text, and fails if one is not answered 202.

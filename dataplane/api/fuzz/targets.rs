@@ -2,18 +2,81 @@
 
 use bytes::Bytes;
 use veena_api::decoders;
+use veena_contract::{HeaderName, Key, TopicName, limits};
 
 /// A target: its name, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 3] = [("batch_body", batch_body), ("query", query), ("duration", duration)];
+pub const TARGETS: [Target; 8] = [
+    ("batch_body", batch_body),
+    ("packed_body", packed_body),
+    ("topic_bodies", topic_bodies),
+    ("ack_body", ack_body),
+    ("schema", schema),
+    ("names", names),
+    ("query", query),
+    ("duration", duration),
+];
 
-/// The body of a batch produce, packed or not.
+/// The body of a batch produce.
 pub fn batch_body(bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     if let Some(count) = decoders::batch_messages(&body) {
-        assert!(count > 0 && count <= veena_contract::limits::PRODUCE_BATCH_MESSAGES_MAX);
+        assert!(count > 0 && count <= limits::PRODUCE_BATCH_MESSAGES_MAX);
+    }
+}
+
+/// A packed body: what it grows to is bounded.
+pub fn packed_body(bytes: &[u8]) {
+    let body = Bytes::copy_from_slice(bytes);
+    for is_zstd in [false, true] {
+        assert!(decoders::unpacked(&body, is_zstd).is_none_or(|len| len <= limits::PRODUCE_BATCH_BYTES_MAX));
+    }
+}
+
+/// The bodies that create, change and attach a topic: what is read is written back with the same meaning.
+pub fn topic_bodies(bytes: &[u8]) {
+    for (kind, written) in decoders::topic_bodies(bytes).into_iter().enumerate() {
+        if let Some(written) = written {
+            assert_eq!(decoders::topic_bodies(&written)[kind].as_ref(), Some(&written));
+        }
+    }
+}
+
+/// The body of a batch ack: handles over the bound are counted and not kept.
+pub fn ack_body(bytes: &[u8]) {
+    if let Some((kept, total)) = decoders::ack_handles(bytes) {
+        assert!(kept <= total && kept <= limits::ACK_BATCH_HANDLES_MAX);
+    }
+}
+
+/// Two schemas and a payload, a line each: a schema follows itself, and what was valid stays valid under one that may follow.
+pub fn schema(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut lines = text.splitn(3, '\n');
+    let (current, new, payload) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+    if !decoders::is_schema(current) {
+        return;
+    }
+    assert!(decoders::may_follow(current, current), "a schema follows itself");
+    let is_valid = decoders::is_valid(current, payload.as_bytes());
+    if decoders::is_schema(new) && decoders::may_follow(current, new) && is_valid {
+        assert!(decoders::is_valid(new, payload.as_bytes()), "a valid payload became invalid");
+    }
+}
+
+/// Names and keys: a topic's name can be a part of a path, and is taken again as it is.
+pub fn names(bytes: &[u8]) {
+    assert!(Key::parse(Bytes::copy_from_slice(bytes)).is_ok() == (bytes.len() <= limits::KEY_BYTES_MAX));
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(name) = TopicName::parse(text) {
+        assert_eq!(name.as_str(), text);
+        assert!(text != "." && text != ".." && !text.contains(['/', '\\', '\0']) && text.len() <= limits::TOPIC_NAME_BYTES_MAX);
+        assert!(TopicName::parse(&name.folded()).is_ok());
+    }
+    if let Ok(name) = HeaderName::parse(text) {
+        assert_eq!(HeaderName::parse(name.as_str()), Ok(name));
     }
 }
 

@@ -6,7 +6,7 @@ use veena_metastore::state::State;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 1] = [("state_dump", state_dump)];
+pub const TARGETS: [Target; 2] = [("state_dump", state_dump), ("commands", commands)];
 
 /// A dump of the catalog: what is read is written down again and read as the same.
 pub fn state_dump(bytes: &[u8]) {
@@ -14,5 +14,17 @@ pub fn state_dump(bytes: &[u8]) {
         let dump = state.dump();
         let again = State::from_dump(&dump).expect("what was written is read");
         assert_eq!(again.dump(), dump);
+    }
+}
+
+/// A log of commands, one a line: two nodes that apply it are told the same and have the same catalog, also when one was restored on the way.
+pub fn commands(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let (mut one, mut other) = (State::default(), State::default());
+    for line in text.lines() {
+        assert_eq!(one.apply_text(line), other.apply_text(line), "{line}");
+        let dump = one.dump();
+        assert_eq!(other.dump(), dump, "{line}");
+        other = State::from_dump(&dump).expect("what was written is read");
     }
 }

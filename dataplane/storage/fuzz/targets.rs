@@ -10,22 +10,26 @@ use bytes::Bytes;
 use veena_contract::{LogId, Offset, StreamId, WalSeq};
 use veena_storage::cell::{self, CellKind};
 use veena_storage::disk::mem::MemDisk;
-use veena_storage::disk::{Disk, OpenMode, write_all_at};
+use veena_storage::disk::{Disk, OpenMode, read_full_at, write_all_at};
 use veena_storage::envelope::Envelope;
 use veena_storage::journal;
 use veena_storage::partition::frame::{self, FrameHeader, Salt};
-use veena_storage::partition::{Codec, FrameCache, PartitionConfig, PartitionLog, SegmentHeader, StreamsSnapshot, recover};
+use veena_storage::partition::{
+    Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, SegmentHeader, StreamKey, StreamsSnapshot, recover,
+};
 use veena_storage::wal::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader as WalHeader};
-use veena_storage::wal::{Destination, replay};
+use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, replay};
 
 /// A target: its name, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 9] = [
     ("wal_scan", wal_scan),
+    ("wal_cells", wal_cells),
     ("frame_decode", frame_decode),
     ("recover_scan", recover_scan),
+    ("side_file", side_file),
     ("journal_scan", journal_scan),
     ("cell_decode", cell_decode),
     ("envelope_decode", envelope_decode),
@@ -82,6 +86,47 @@ pub fn wal_scan(bytes: &[u8]) {
         header.encode(&mut segment, 1, at, body);
     }
     check(&segment, 1);
+}
+
+/// A WAL of two lives, one of whose small files has the input as its value: it is opened or refused, and what is opened can be read and
+/// opened again.
+pub fn wal_cells(bytes: &[u8]) {
+    let mut value = bytes;
+    let (name, kind) = match take(&mut value, 1).first().map_or(0, |byte| byte % 3) {
+        0 => ("id", CellKind::WAL_ID),
+        1 => ("checkpoint", CellKind::WAL_CHECKPOINT),
+        _ => ("streams", CellKind::WAL_STREAMS),
+    };
+    let disk = MemDisk::new();
+    let dir = Path::new("/wal");
+    let config = WalConfig { segment_bytes: 8192, rotate_bytes_min: 6000, spare_max: 1, ..WalConfig::default() };
+    let open = || Wal::open(Arc::new(disk.clone()), dir, config, &Zero);
+    for _life in 0..2 {
+        let (wal, _) = open().expect("a WAL as it was left");
+        wal.start_by_hand(Arc::new(|_| ()));
+        for body in [100, 3000, 3000] {
+            let body = Bytes::from(vec![0; body]);
+            let entry = WalEntry { kind: RecordKind::Accept, destination: Destination { group: 1, partition: 2 }, body };
+            let _staged = wal.stage([entry].into_iter().collect()).expect("staged");
+            wal.flush_now();
+        }
+        wal.checkpoint(WalSeq(1)).expect("moved");
+        wal.close();
+    }
+    let path = disk.list(dir).expect("listed").into_iter().find(|entry| entry.name.starts_with(name)).expect("the cell is there").name;
+    cell::write(&disk, &dir.join(path), kind, value).expect("written");
+    let Ok((wal, first)) = open() else { return };
+    assert!(first.checkpoint <= first.end);
+    let mut next = first.checkpoint;
+    while next < first.end {
+        let piece = wal.read_backlog(next, first.end, 4096).expect("read");
+        assert!(piece.next > next, "a step goes forward");
+        next = piece.next;
+    }
+    wal.close();
+    drop(wal);
+    let (_, second) = open().expect("what was opened once is opened again");
+    assert_eq!((second.checkpoint, second.end), (first.checkpoint, first.end));
 }
 
 /// One frame, its header made from the input so that its CRCs are right.
@@ -163,6 +208,76 @@ pub fn recover_scan(bytes: &[u8]) {
     assert_eq!((log.log_end(), second.marks), (end, first.marks));
 }
 
+/// The bytes of a file.
+fn file_bytes(disk: &MemDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read).expect("opened");
+    let mut bytes = vec![0; usize::try_from(file.len().expect("has a length")).expect("small")];
+    read_full_at(file.as_ref(), &mut bytes, 0).expect("read");
+    bytes
+}
+
+/// A log of several segments. The index or the stream table of the first one is the input, with its checksums put right: every offset is
+/// answered with its own record, or with an error.
+pub fn side_file(bytes: &[u8]) {
+    const RECORDS: u64 = 12;
+    let mut input = bytes;
+    let is_index = take(&mut input, 1).first().is_none_or(|byte| byte & 1 == 0);
+    let disk = MemDisk::new();
+    let dir = Path::new("/log");
+    disk.create_dir_all(dir).expect("created");
+    let config = PartitionConfig { segment_bytes_max: 400, segment_age_ms_max: 0, codec: Codec::None };
+    let open = || PartitionLog::open(Arc::new(disk.clone()), dir, config, Arc::new(FrameCache::new(1 << 16)), &Zero, Offset(0));
+    let (mut log, _) = open().expect("a new log");
+    for sequence in 0..RECORDS {
+        let records = vec![NewRecord { sequence, id: None, body: Bytes::from(vec![u8::try_from(sequence).expect("few"); 60]) }];
+        let key = StreamKey { stream: StreamId(5), source: 0 };
+        let section = Section { key, origin: Origin::default(), is_tracked: true, last: sequence, records };
+        let appended = log.append(&[section], sequence, &Marks::new).expect("appended");
+        let synced = log.sync(appended).expect("synced");
+        let verified = log.verify(synced).expect("verified");
+        log.publish(verified);
+    }
+    drop(log);
+    let path = dir.join(format!("{:020}.{}", 0, if is_index { "idx" } else { "streams" }));
+    let mended = if is_index { index_of(&file_bytes(&disk, &path), input) } else { guarded_streams(input) };
+    disk.remove_file(&path).expect("removed");
+    let file = disk.open(&path, OpenMode::CreateNew).expect("created");
+    write_all_at(file.as_ref(), &mended, 0).expect("written");
+    let Ok((log, _)) = open() else { return };
+    assert!(log.log_end() >= Offset(RECORDS), "no offset is given twice");
+    let reader = log.reader();
+    for offset in 0..RECORDS {
+        if let Ok(record) = reader.read(Offset(offset)) {
+            assert_eq!((record.offset, record.sequence), (Offset(offset), offset));
+        }
+    }
+    let mut next = Offset(0);
+    while let Ok(records) = reader.read_range(next, Offset(RECORDS), 5, 1000) {
+        let Some(last) = records.last() else { break };
+        assert!(records.iter().all(|record| record.sequence == record.offset.get()));
+        next = last.offset.next();
+    }
+}
+
+/// An index file: what identifies the segment is as it was, the rest is the input.
+fn index_of(intact: &[u8], mut input: &[u8]) -> Vec<u8> {
+    const IDENTITY_BYTES: usize = 40;
+    let mut file = intact[..IDENTITY_BYTES].to_vec();
+    for _ in 0..3 {
+        file.extend_from_slice(&number(&mut input).to_be_bytes());
+    }
+    let entries: Vec<u8> =
+        std::iter::from_fn(|| (!input.is_empty()).then(|| number(&mut input) & 0xffff)).flat_map(u64::to_be_bytes).collect();
+    let entries = &entries[..entries.len() / 16 * 16];
+    file.extend_from_slice(&0_u32.to_be_bytes());
+    file.extend_from_slice(&u32::try_from(entries.len() / 16).expect("inputs are small").to_be_bytes());
+    let crc = crc32c::crc32c(&file);
+    file.extend_from_slice(&crc.to_be_bytes());
+    file.extend_from_slice(entries);
+    file.extend_from_slice(&crc32c::crc32c(entries).to_be_bytes());
+    file
+}
+
 struct Zero;
 
 impl veena_contract::Entropy for Zero {
@@ -229,10 +344,15 @@ pub fn envelope_decode(bytes: &[u8]) {
     }
 }
 
+/// The file of a stream table, with the input as its content.
+fn guarded_streams(bytes: &[u8]) -> Vec<u8> {
+    let guarded = [&b"VSTR\0\x01\0\0"[..], bytes].concat();
+    [&guarded[..], &crc32c::crc32c(&guarded).to_be_bytes()].concat()
+}
+
 /// A stream table: what is read is written back with the same meaning.
 pub fn streams_snapshot(bytes: &[u8]) {
-    let guarded = [&b"VSTR\0\x01\0\0"[..], bytes].concat();
-    let mended = [&guarded[..], &crc32c::crc32c(&guarded).to_be_bytes()].concat();
+    let mended = guarded_streams(bytes);
     for bytes in [bytes, &mended] {
         if let Some(table) = StreamsSnapshot::decode(bytes) {
             assert_eq!(StreamsSnapshot::decode(&table.encode()).as_ref(), Some(&table));

@@ -59,6 +59,7 @@ struct Broker {
     lie: Lie,
     topics: BTreeMap<String, Topic>,
     counter: u64,
+    keyed: u64,
 }
 
 type Shared = Arc<Mutex<Broker>>;
@@ -70,6 +71,15 @@ impl Broker {
         self.lie == lie && self.counter.is_multiple_of(17)
     }
 
+    /// Every third message with a key, where there is another partition.
+    fn scatters(&mut self, topic: &str, key: Option<&str>) -> bool {
+        if self.lie != Lie::Scatters || key.is_none() || self.topics.get(topic).is_none_or(|topic| topic.partitions.len() < 2) {
+            return false;
+        }
+        self.keyed += 1;
+        self.keyed.is_multiple_of(3)
+    }
+
     fn store(&mut self, topic: &str, key: Option<&str>, payload: Vec<u8>) -> bool {
         if self.lies(Lie::KeepsRefused) {
             self.append(topic, key, payload, false);
@@ -79,7 +89,7 @@ impl Broker {
             return true;
         }
         let is_double = self.lies(Lie::Doubles);
-        let is_scattered = self.lies(Lie::Scatters);
+        let is_scattered = self.scatters(topic, key);
         if is_double {
             self.append(topic, key, payload.clone(), false);
         }
@@ -170,7 +180,8 @@ async fn describe(State(broker): State<Shared>, Path(name): Path<String>) -> Res
     let broker = broker.lock();
     let Some(topic) = broker.topics.get(&name) else { return StatusCode::NOT_FOUND.into_response() };
     let stats = topic.next_offset.iter().enumerate();
-    let stats: Vec<Value> = stats.map(|(at, end)| json!({ "index": at, "next_offset": end, "high_watermark": end })).collect();
+    let stats: Vec<Value> =
+        stats.map(|(at, end)| json!({ "index": at, "next_offset": end, "high_watermark": end, "status": "ok" })).collect();
     Json(json!({ "name": name, "partition_stats": stats })).into_response()
 }
 
@@ -232,7 +243,7 @@ async fn ack(
 
 /// A running broker; it ends with the returned tasks.
 pub async fn start(lie: Lie) -> (SocketAddr, tokio::task::JoinSet<()>) {
-    let broker: Shared = Arc::new(Mutex::new(Broker { lie, topics: BTreeMap::new(), counter: 0 }));
+    let broker: Shared = Arc::new(Mutex::new(Broker { lie, topics: BTreeMap::new(), counter: 0, keyed: 0 }));
     let router = Router::new()
         .route("/v1/topics", post(create))
         .route("/v1/topics/{topic}", get(describe))

@@ -113,8 +113,11 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(20)).await;
             visible = self::visible(&mut self.client, topics).await?;
         }
-        // Whatever came twice would come now.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // Whatever came twice has come when nothing is on its way any more.
+        while self.client.metrics().await.ok().and_then(|metrics| metrics.wal_lag()).is_some_and(|lag| lag > 0.0) {
+            ensure!(started.elapsed() < Duration::from_secs(60), "messages are still on their way after a minute");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         visible = self::visible(&mut self.client, topics).await?;
         let ledger = match visible {
             _ if visible < sent => format!("LOST {}", sent - visible),

@@ -31,13 +31,15 @@ pub enum Fault {
     SyncErrorPartition,
     /// Syncs of the settle journal fail: everything goes on.
     SyncErrorSettle,
+    /// A sync of the metadata store fails: topics are not changed until a restart, messages go on.
+    SyncErrorMetastore,
     /// The disk becomes full and empty again; on a node and a volume of its own.
     FullDisk,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kill,
         Self::KillFrozen,
         Self::Stop,
@@ -45,6 +47,7 @@ impl Fault {
         Self::SyncErrorWal,
         Self::SyncErrorPartition,
         Self::SyncErrorSettle,
+        Self::SyncErrorMetastore,
         Self::FullDisk,
     ];
     /// Those that hurt the process alone.
@@ -62,7 +65,10 @@ impl Fault {
                 "a partition log cannot be opened; tried again later",
                 "an owner refused a commit; the sender asks where it stands",
             ],
-            Self::SyncErrorSettle => &["the settle journal could not be synced"],
+            Self::SyncErrorSettle => &["settle state cannot be written, and is tried again until it can"],
+            Self::SyncErrorMetastore => {
+                &["a write to the metadata store failed; it takes no more until the node starts again", "While fdatasync"]
+            }
             Self::Kill | Self::KillFrozen | Self::Stop | Self::Pause | Self::FullDisk => &[],
         }
     }
@@ -88,6 +94,7 @@ impl Hurt<'_> {
             Fault::SyncErrorWal => self.fail_wal().await?,
             Fault::SyncErrorPartition => self.fail_partitions().await?,
             Fault::SyncErrorSettle => self.fail_settle().await?,
+            Fault::SyncErrorMetastore => self.fail_metastore().await?,
             Fault::FullDisk => return self.fill_disk(nth).await,
         }
         // Now and then it is killed again while it starts.
@@ -156,6 +163,22 @@ impl Hurt<'_> {
         self.probe.take_one(SHOWS_WITHIN).await.context("the settle journal's sync has failed")?;
         self.probe.stock(1).await.context("the settle journal's sync has failed")?;
         self.probe.until("/readyz", |reply| reply.status == 200, SHOWS_WITHIN).await?;
+        self.end_failing(&errors)
+    }
+
+    async fn fail_metastore(&mut self) -> anyhow::Result<()> {
+        self.probe.stock(2).await?;
+        let nth = 3 + u32::try_from(self.chance.below(6))?;
+        let errors = self.start_failing(SyncTarget::Metastore, nth).await?;
+        let refused = self.probe.until_topic_refused(SHOWS_WITHIN).await?;
+        ensure!(refused.status == 503, "a change of topics after a failed sync of the metadata store is answered with {refused:?}");
+        self.wait_failed(&errors, 1).await?;
+        self.probe.until("/readyz", |reply| reply.status == 503 && holds(reply, "metastore"), SHOWS_WITHIN).await?;
+        let refused = self.probe.until_topic_refused(SHOWS_WITHIN).await?;
+        ensure!(refused.status == 503 && refused.effect.as_deref() == Some("none"), "a later change is answered with {refused:?}");
+        // Messages go on without it.
+        self.probe.stock(1).await.context("the metadata store is latched")?;
+        self.probe.take_one(SHOWS_WITHIN).await.context("the metadata store is latched")?;
         self.end_failing(&errors)
     }
 

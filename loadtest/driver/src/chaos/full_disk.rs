@@ -1,9 +1,10 @@
 //! A disk that becomes full under load: on a node of its own, on a volume of its own, with a ledger of its own.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use veena_contract::limits;
 use veena_loadtest_checker::{Verdict, check};
 
 use super::probe::{self, Probe, holds};
@@ -27,11 +28,17 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 /// The journal is written every 100 ms.
 const JOURNAL_CATCHES_UP: Duration = Duration::from_secs(1);
 
+/// The file that holds room back.
+const BALLAST: &str = "data/ballast";
+/// How many starts on a full disk room is held back for.
+const STARTS: u64 = limits::BALLAST_BYTES / limits::METADATA_OPEN_BYTES;
+
 /// What the node may say when its disk is full.
 pub const LOG_TEXTS: &[&str] = &[
     "the data disk is nearly full: produce is refused",
     "the data disk is full: changes of topics are refused",
-    "settle state could not be written; tried again with the next round",
+    "the data disk is full: room that was held back is used to start",
+    "settle state cannot be written, and is tried again until it can",
     "settle journal could not be compacted; it goes on as it is",
     "a checkpoint could not be written; records are kept longer",
     "the list of streams was not written",
@@ -52,6 +59,11 @@ pub async fn run(plan: &ChaosPlan, dir: &Path, chance: &mut Chance) -> anyhow::R
     config.env.push(("VEENA_STORAGE_RESERVE_BYTES".to_owned(), RESERVE_BYTES.to_string()));
     let log = config.log.clone();
     let mut node = NodeProcess::start(config).await?.recorded(&recorder);
+    let started = Instant::now();
+    while volume.bytes_of(BALLAST)? < limits::BALLAST_BYTES {
+        ensure!(started.elapsed() < NOTICED_WITHIN, "no room is held back for starts on a full disk");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 
     let mut load = Plan::mixed(node.addr(), topics(), chance.next_u64());
     let mut probe = Probe::start(&node, &recorder).await?;
@@ -77,9 +89,12 @@ pub async fn run(plan: &ChaosPlan, dir: &Path, chance: &mut Chance) -> anyhow::R
 }
 
 async fn fill_and_empty(volume: &Volume, node: &mut NodeProcess, probe: &mut Probe) -> anyhow::Result<()> {
-    let gone = NewTopic { name: "gone".to_owned(), partitions: 1, visibility_ms: 1_000 };
-    probe.client().create_topic(&gone).await?;
-    probe.stock(6).await?;
+    let topic = |name: &str| NewTopic { name: name.to_owned(), partitions: 1, visibility_ms: 1_000 };
+    let (gone, gone_later) = (topic("gone"), topic("gone-later"));
+    for topic in [&gone, &gone_later] {
+        probe.client().create_topic(topic).await?;
+    }
+    probe.stock(9).await?;
 
     volume.fill(NEARLY_FULL)?;
     refuses_produce(probe).await.context("below the reserve")?;
@@ -93,11 +108,19 @@ async fn fill_and_empty(volume: &Volume, node: &mut NodeProcess, probe: &mut Pro
     ensure!(refused.status == 503 && refused.effect.as_deref() == Some("none"), "a change is refused with {refused:?}");
     probe.take_one(NOTICED_WITHIN).await.context("not a byte free")?;
 
-    // Acks that were answered while not a byte was free are in memory alone. The next ack takes them all to the journal.
-    volume.fill(NEARLY_FULL)?;
-    probe.take_one(NOTICED_WITHIN).await.context("a little room again")?;
-    tokio::time::sleep(JOURNAL_CATCHES_UP).await;
-    node.kill()?;
+    // Room that was held back lets it start, and what frees room is served.
+    for number in 1..=STARTS {
+        kill_with_acks_written(volume, node, probe).await?;
+        volume.fill(0)?;
+        let started = || format!("start {number} without a byte free");
+        node.start_again_until(|reply| holds(reply, "reserve")).await.with_context(started)?;
+        probe.take_one(NOTICED_WITHIN).await.with_context(started)?;
+        if number == 1 {
+            probe.until_deleted(&gone_later.name, NOTICED_WITHIN).await.with_context(started)?;
+        }
+    }
+
+    kill_with_acks_written(volume, node, probe).await?;
     node.start_again_until(|reply| holds(reply, "reserve")).await.context("start on a full disk")?;
     refuses_produce(probe).await.context("started on a full disk")?;
     probe.take_one(NOTICED_WITHIN).await.context("started on a full disk")?;
@@ -106,6 +129,16 @@ async fn fill_and_empty(volume: &Volume, node: &mut NodeProcess, probe: &mut Pro
     probe.until("/readyz", |reply| reply.status == 200, NOTICED_WITHIN).await.context("room again")?;
     probe.stock(1).await.context("room again")?;
     probe.client().create_topic(&gone).await.context("room again")
+}
+
+/// Acks that were answered while not a byte was free are in memory alone, as the node says. They are written once there is a little room:
+/// only then may a kill bring back no more than it ever does.
+async fn kill_with_acks_written(volume: &Volume, node: &mut NodeProcess, probe: &mut Probe) -> anyhow::Result<()> {
+    volume.fill(NEARLY_FULL)?;
+    probe.take_one(NOTICED_WITHIN).await.context("a little room again")?;
+    probe.until("/readyz", |reply| !holds(reply, "settle journal"), NOTICED_WITHIN).await.context("a little room again")?;
+    tokio::time::sleep(JOURNAL_CATCHES_UP).await;
+    node.kill()
 }
 
 async fn refuses_produce(probe: &mut Probe) -> anyhow::Result<()> {

@@ -22,6 +22,8 @@ pub struct Probe {
     number: u32,
     recorder: Arc<Recorder>,
     topic: NewTopic,
+    /// How many topics it has asked for beyond its own.
+    asked: u64,
 }
 
 impl Probe {
@@ -33,7 +35,7 @@ impl Probe {
         let mut client = Client::new(node.addr());
         let topic = topic();
         client.create_topic(&topic).await?;
-        Ok(Self { client, number: recorder.new_client(), recorder: recorder.clone(), topic })
+        Ok(Self { client, number: recorder.new_client(), recorder: recorder.clone(), topic, asked: 0 })
     }
 
     /// The client, for what the ledger does not hold.
@@ -115,8 +117,9 @@ impl Probe {
     /// It is not before `deadline`.
     pub async fn until_topic_refused(&mut self, deadline: Duration) -> anyhow::Result<Reply> {
         let started = Instant::now();
-        for number in 0_u64.. {
-            let body = serde_json::json!({ "name": format!("refused-{number}"), "partitions": 1 }).to_string();
+        loop {
+            self.asked += 1;
+            let body = serde_json::json!({ "name": format!("refused-{}", self.asked), "partitions": 1 }).to_string();
             let reply = self.client.call(&RequestBytes::post_json("/v1/topics", body.as_bytes())).await?;
             if reply.status != 201 {
                 return Ok(reply);
@@ -124,7 +127,6 @@ impl Probe {
             ensure!(started.elapsed() < deadline, "topics are created still after {deadline:?}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        bail!("no number is left")
     }
 
     /// Deletes a topic, and asks again while that is refused.

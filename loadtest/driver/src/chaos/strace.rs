@@ -9,6 +9,8 @@ use anyhow::{Context as _, ensure};
 
 /// How many files behind the newest one are hurt too: logs roll while the node runs.
 const ROLLS: u64 = 4;
+/// More file numbers than the metadata store takes in one life.
+const STORE_NUMBERS_PER_START: u64 = 60;
 
 /// Which files' syncs fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum SyncTarget {
     Partitions,
     /// The settle journal.
     Settle,
+    /// The write-ahead log of the metadata store.
+    Metastore,
 }
 
 /// Syncs that fail once in every thread that comes so far.
@@ -42,16 +46,19 @@ impl SyncErrors {
             SyncTarget::Wal => ("ingress", ".wal"),
             SyncTarget::Partitions => ("topics", ".log"),
             SyncTarget::Settle => ("settle", ".journal"),
+            SyncTarget::Metastore => ("metastore", ".log"),
         };
         let mut files = Vec::new();
         find(&data_dir.join(folder), suffix, &mut files)?;
         ensure!(!files.is_empty(), "no file *{suffix} below {}", data_dir.join(folder).display());
-        if target != SyncTarget::Partitions {
-            let later: Vec<PathBuf> = files.iter().flat_map(|file| later_names(file)).collect();
-            files.extend(later);
-            files.sort();
-            files.dedup();
-        }
+        let later: Vec<PathBuf> = match target {
+            SyncTarget::Partitions => Vec::new(),
+            SyncTarget::Wal | SyncTarget::Settle => files.iter().flat_map(|file| later_names(file)).collect(),
+            SyncTarget::Metastore => later_store_logs(&data_dir.join(folder))?,
+        };
+        files.extend(later);
+        files.sort();
+        files.dedup();
         // What an earlier run was answered is not this run's.
         let _ = std::fs::remove_file(&log);
         Ok(Self { files, nth, log })
@@ -99,6 +106,22 @@ fn later_names(file: &Path) -> Vec<PathBuf> {
     let Ok(number) = u64::from_str_radix(&digits, 16) else { return Vec::new() };
     let (before, after, width) = (&name[..start], &name[start + digits.len()..], digits.len());
     (1..=ROLLS).map(|more| file.with_file_name(format!("{before}{:0width$x}{after}", number + more))).collect()
+}
+
+/// The logs that the metadata store will write: it numbers all its files in one row, in decimal, and takes new numbers at every start.
+fn later_store_logs(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut last = 0;
+    for entry in std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let name = entry?.file_name();
+        let number = name
+            .to_string_lossy()
+            .trim_start_matches(|c: char| !c.is_ascii_digit())
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect::<String>();
+        last = last.max(number.parse::<u64>().unwrap_or(0));
+    }
+    Ok((1..=STORE_NUMBERS_PER_START).map(|more| dir.join(format!("{:06}.log", last + more))).collect())
 }
 
 #[cfg(test)]

@@ -94,6 +94,17 @@ impl Volume {
         Ok(stat.f_bavail * stat.f_frsize)
     }
 
+    /// How large a file is; 0 when it is not there.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn bytes_of(&self, name: &str) -> anyhow::Result<u64> {
+        match self.outside().join(name).metadata() {
+            Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(err.into()),
+            found => Ok(found.map_or(0, |meta| meta.len())),
+        }
+    }
+
     /// Makes the filler so large that `leave` bytes are free. The node writes meanwhile, so it is nearly that.
     ///
     /// # Errors

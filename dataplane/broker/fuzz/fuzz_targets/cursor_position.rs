@@ -1,7 +1,0 @@
-#![no_main]
-
-#[path = "../targets.rs"]
-#[allow(dead_code)]
-mod targets;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::cursor_position(bytes));
