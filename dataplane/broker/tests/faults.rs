@@ -157,6 +157,42 @@ async fn a_read_that_fails_once_gives_its_lease_back() {
     assert_eq!(text(&delivery), "one");
 }
 
+#[tokio::test(start_paused = true)]
+async fn consumers_at_a_log_that_stays_closed_do_not_wake_each_other_without_end() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let node = Arc::new(Node::start(Arc::new(disk.clone()), &catalog, 1).await);
+    assert!(node.produce("orders", None, "one").await);
+    let request = ConsumeRequest {
+        tenant: tenant(),
+        topic: name("orders"),
+        partition: None,
+        messages_max: 1,
+        bytes_max: 1024 * 1024,
+        wait: Duration::from_secs(5),
+    };
+    let unwritten = node.broker.consume(request).await.expect("the message");
+    assert_eq!(unwritten.messages().len(), 1);
+    for op in [Op::Write, Op::Open, Op::Read] {
+        disk.inject(fault(op, "/p00000", u64::MAX));
+    }
+    assert!(node.produce("orders", None, "two").await);
+    let consumers = [(); 2].map(|()| {
+        let node = Arc::clone(&node);
+        tokio::spawn(async move { node.consume("orders", 60_000).await })
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(unwritten);
+    // Time goes on only if all of them wait.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    disk.clear_faults();
+    let mut seen = Vec::new();
+    for consumer in consumers {
+        seen.extend(consumer.await.expect("no panic").map(|delivery| text(&delivery)));
+    }
+    seen.sort();
+    assert_eq!(seen, ["one", "two"], "told once the log is open again");
+}
+
 fn segments(disk: &MemDisk) -> Vec<PathBuf> {
     let dir = Path::new(TOPIC).join("p00000");
     let entries = disk.list(&dir).expect("listed");

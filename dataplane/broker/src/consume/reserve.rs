@@ -75,7 +75,9 @@ impl Drop for Deliveries {
 
 fn release(core: &Arc<Core>, topic: &Arc<Topic>, held: &Held) {
     let released = held.serving.leases.lock().release(core.now_ms(), held.offset, held.nonce);
-    if released.is_ok() {
+    // Who is woken for a log that is closed would release in turn, and wake the next, without end.
+    let is_takeable = || held.partition.serving().is_some_and(|serving| is_takeable(core, &topic.record.load(), &serving));
+    if released.is_ok() && is_takeable() {
         topic.wake(held.partition.id.index, 1);
     }
 }
