@@ -4,6 +4,7 @@ mod faults;
 mod flights;
 mod format;
 mod life;
+mod parked;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

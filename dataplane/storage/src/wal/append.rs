@@ -279,6 +279,14 @@ impl Wal {
         self.handle.shared.staging.lock().bytes > 0
     }
 
+    /// How many live bytes a record at `from` keeps from being recycled.
+    #[must_use]
+    pub fn live_bytes_from(&self, from: WalSeq) -> u64 {
+        let log = self.handle.shared.log.lock();
+        let above = log.segments.partition_point(|segment| segment.first <= from);
+        log.segments.range(above.saturating_sub(1)..).map(|segment| segment.used).sum()
+    }
+
     /// How the log is doing.
     #[must_use]
     pub fn status(&self) -> WalStatus {

@@ -20,6 +20,7 @@ mod flush;
 pub mod format;
 mod inspect;
 mod open;
+pub mod parked;
 mod reach;
 pub mod replay;
 mod segments;
