@@ -243,6 +243,7 @@ fn render_engine(out: &mut String, state: &ApiState) {
     let directory = broker.directory_numbers();
     single(out, "data_dir_available_bytes", "gauge", directory.available_bytes);
     single(out, "quarantined_bytes", "gauge", directory.quarantined_bytes);
+    single(out, "parked_bytes", "gauge", directory.parked_bytes);
     kind(out, "storage_flush_duration_seconds", "histogram");
     histogram(out, "veena_storage_flush_duration_seconds", "", &broker.metrics().log_append_seconds);
     kind(out, "storage_fsync_duration_seconds", "histogram");

@@ -19,6 +19,7 @@ use crate::metrics::BrokerMetrics;
 use crate::partition::{Partition, PartitionId};
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::discard::Orphans;
+use crate::produce::park::ParkedFiles;
 use crate::settle::SettleStore;
 use crate::streams::{Origin, Source};
 use crate::topics::{Topic, Topics};
@@ -41,6 +42,8 @@ pub struct Core {
     pub dispatch: DispatchState,
     /// Records of topics that are gone.
     pub orphans: Orphans,
+    /// Files of records set aside.
+    pub parked: ParkedFiles,
     /// Cursors.
     pub fanout: Fanout,
     /// Counters.
@@ -149,6 +152,11 @@ impl DispatchState {
         self.former_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Everything below is queued already, of former lives too.
+    pub fn read_to(&self) -> WalSeq {
+        self.backlog.lock().unwrap_or(WalSeq(u64::MAX))
+    }
+
     /// Must this life's records wait, since earlier ones of a former life may still be read?
     pub fn may_former_come(&self) -> bool {
         !self.is_order_given_up.load(Ordering::Relaxed) && self.backlog.lock().is_some()
@@ -186,10 +194,14 @@ impl DispatchState {
         self.note_progress();
     }
 
-    /// How many records are queued, over all destinations.
+    /// Destinations that have records.
+    pub fn active(&self) -> Vec<Arc<Partition>> {
+        self.active.lock().values().cloned().collect()
+    }
+
+    /// How many records wait, over all destinations, in memory and in files.
     pub fn queued(&self) -> usize {
-        let active: Vec<_> = self.active.lock().values().cloned().collect();
-        active.iter().map(|partition| partition.queue.lock().len()).sum()
+        self.active().iter().map(|partition| partition.queue.lock().len()).sum()
     }
 
     /// The WAL position below which everything is committed at its owner. The order of reads matters: what is queued after the first read
@@ -202,8 +214,7 @@ impl DispatchState {
         let backlog = *self.backlog.lock();
         // Orphans go to queues when their topic turns out to live, queues to orphans when it is gone: looked at before and after.
         let orphaned_before = orphans.front();
-        let active: Vec<_> = self.active.lock().values().cloned().collect();
-        let queued = active.iter().filter_map(|partition| partition.queue.lock().front()).min();
+        let queued = self.active().iter().filter_map(|partition| partition.queue.lock().front()).min();
         [Some(end), backlog, orphaned_before, queued, orphans.front()].into_iter().flatten().min().unwrap_or(end)
     }
 
@@ -228,12 +239,14 @@ impl Core {
         opened: &WalOpened,
         settle: SettleStore,
         frames: Arc<FrameCache>,
+        parked: ParkedFiles,
     ) -> Self {
         let dispatch = DispatchState::default();
         dispatch.set_enqueued_end(opened.end);
         dispatch.set_checkpoint(opened.checkpoint);
         dispatch.set_backlog((opened.checkpoint < opened.end).then_some(opened.checkpoint));
-        let floor = opened.streams.iter().map(|stream| stream.ordinal).min().unwrap_or(opened.ordinal);
+        let older = parked.streams_beside(opened);
+        let floor = older.iter().map(|stream| stream.ordinal).min().unwrap_or(opened.ordinal);
         let direct_stream = StreamId(ports.entropy.next_u128());
         Self {
             config,
@@ -243,6 +256,7 @@ impl Core {
             frames,
             dispatch,
             orphans: Orphans::default(),
+            parked,
             fanout: Fanout::default(),
             metrics: BrokerMetrics::default(),
             direct_stream,
@@ -256,7 +270,7 @@ impl Core {
                 ordinal: opened.ordinal,
                 stream: opened.stream,
                 begin: opened.end,
-                older: opened.streams.clone(),
+                older,
                 floor: Mutex::new(floor),
             },
             direct_next: AtomicU64::new(0),
@@ -294,6 +308,12 @@ impl Core {
         Some((topic, partition))
     }
 
+    /// The identity of the WAL.
+    #[must_use]
+    pub fn wal_id(&self) -> u64 {
+        self.wal_identity.id
+    }
+
     /// The stream new WAL records get.
     #[must_use]
     pub fn wal_stream(&self) -> StreamId {
@@ -322,10 +342,11 @@ impl Core {
         Source { begin, owed_from: here, retained_from: here, end }
     }
 
-    /// A checkpoint has passed: streams that lie wholly below it are finished.
+    /// A checkpoint has passed: streams that lie wholly below it, and of which no file is left, are finished.
     pub fn raise_stream_floor(&self, checkpoint: WalSeq) {
         let identity = &self.wal_identity;
         let living = identity.older.iter().filter(|older| older.end > checkpoint).map(|older| older.ordinal).min();
+        let living = living.into_iter().chain(self.parked.oldest_ordinal()).min();
         *identity.floor.lock() = living.unwrap_or(identity.ordinal);
     }
 

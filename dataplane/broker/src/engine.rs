@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info};
-use veena_contract::{CatalogView, ChildLink, Offset, PartitionIndex, TenantId, TopicName};
+use veena_contract::{CatalogView, ChildLink, Offset, PartitionIndex, TenantId, TopicName, WalSeq};
 use veena_storage::disk::timed::TimedDisk;
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::partition::FrameCache;
+use veena_storage::wal::parked::ParkedFile;
 use veena_storage::wal::{Wal, WalStatus};
 
 pub use crate::consume::reserve::Deliveries;
@@ -20,6 +21,7 @@ use crate::message::{ChildLag, Committed, ConsumeRequest, Delivery, NewMessage, 
 use crate::metrics::{BrokerMetrics, Histogram};
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
+use crate::produce::park::{self, ParkedFiles};
 use crate::produce::{accept, backlog, dispatch};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
@@ -38,6 +40,9 @@ pub enum OpenError {
     /// The WAL.
     #[error(transparent)]
     Wal(#[from] veena_storage::wal::WalOpenError),
+    /// Records set aside by a former life.
+    #[error(transparent)]
+    Parked(#[from] veena_storage::wal::parked::ParkedOpenError),
     /// The settle journal.
     #[error(transparent)]
     Journal(#[from] veena_storage::journal::JournalOpenError),
@@ -57,8 +62,12 @@ impl Broker {
     /// [`OpenError`], naming the file.
     pub async fn open(config: BrokerConfig, ports: BrokerPorts) -> Result<Self, OpenError> {
         let io = ports.write_io.clone();
-        let (core, from, end) = io.run(move || open_blocking(config, ports)).await?;
+        let (core, parked, from, end) = io.run(move || open_blocking(config, ports)).await?;
         let core = Arc::new(core);
+        // Before any record of the WAL: what is in files is older.
+        for file in parked {
+            park::attach(&core, file);
+        }
         let sink = Arc::downgrade(&core);
         core.wal.start(
             &core.ports.write_io,
@@ -76,6 +85,7 @@ impl Broker {
         tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));
         tasks.spawn("stream-marks", OnExit::Shutdown, marks::run(Arc::clone(&core)));
         tasks.spawn("scrub", OnExit::Shutdown, scrub::run(Arc::clone(&core)));
+        tasks.spawn("park", OnExit::Shutdown, park::run(Arc::clone(&core)));
         tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
         if from < end {
             tasks.spawn("backlog", OnExit::Shutdown, backlog::run(Arc::clone(&core), from, end));
@@ -185,7 +195,11 @@ impl Broker {
     #[must_use]
     pub fn directory_numbers(&self) -> DirectoryNumbers {
         let read = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
-        DirectoryNumbers { available_bytes: read(&self.core.disk_available_bytes), quarantined_bytes: read(&self.core.quarantined_bytes) }
+        DirectoryNumbers {
+            available_bytes: read(&self.core.disk_available_bytes),
+            quarantined_bytes: read(&self.core.quarantined_bytes),
+            parked_bytes: self.core.parked.bytes(),
+        }
     }
 
     /// WAL-first produce: answers once synced.
@@ -343,10 +357,13 @@ impl Broker {
     }
 }
 
-fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<(Core, veena_contract::WalSeq, veena_contract::WalSeq), OpenError> {
+type Opened = (Core, Vec<Arc<ParkedFile>>, WalSeq, WalSeq);
+
+fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<Opened, OpenError> {
     let disk = &ports.disk;
     for dir in [
         layout::ingress_dir(&config.data_dir),
+        layout::parked_dir(&config.data_dir),
         layout::settle_dir(&config.data_dir),
         layout::topics_dir(&config.data_dir),
         layout::quarantine_dir(&config.data_dir),
@@ -361,12 +378,13 @@ fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<(Core, veen
     for damage in &opened.damage {
         error!(damage = ?damage, "damage found in the ingress WAL");
     }
+    let (parked, files, strangers) = ParkedFiles::open(disk.as_ref(), &layout::parked_dir(&config.data_dir), opened.wal_id)?;
     let (journal, kept) = Journal::open(Arc::clone(disk), &layout::settle_dir(&config.data_dir), JournalConfig::default())?;
     let frames = Arc::new(FrameCache::new(veena_contract::limits::READ_CACHE_BYTES_MAX));
-    let mut core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames);
+    let mut core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames, parked);
     core.metrics.wal_sync_seconds = wal_sync_seconds;
-    core.metrics.damage_found.add(opened.damage.len() as u64);
-    Ok((core, opened.checkpoint, opened.end))
+    core.metrics.damage_found.add(opened.damage.len() as u64 + strangers);
+    Ok((core, files, opened.checkpoint, opened.end))
 }
 
 /// Moves the WAL's checkpoint behind what is committed, some time after there was progress.

@@ -12,6 +12,12 @@ pub fn ingress_dir(data: &Path) -> PathBuf {
     data.join("ingress")
 }
 
+/// Records that wait for destinations that take nothing.
+#[must_use]
+pub fn parked_dir(data: &Path) -> PathBuf {
+    data.join("parked")
+}
+
 /// The settle journal.
 #[must_use]
 pub fn settle_dir(data: &Path) -> PathBuf {

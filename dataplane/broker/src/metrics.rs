@@ -113,6 +113,8 @@ counters! {
     commits_failed;
     /// Records of deleted topics, dropped after the leader confirmed the deletion.
     records_discarded;
+    /// Records set aside in files for partitions that take nothing.
+    records_parked;
     /// Rounds in which settle state could not be written or synced.
     settle_writes_failed;
     /// Housekeeping that could not do its part and tries again later: a directory that cannot be listed, retention that cannot be applied.

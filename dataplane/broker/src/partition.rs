@@ -17,7 +17,7 @@ use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
 use crate::consume::promised::Promise;
 use crate::core::Core;
 use crate::produce::commit::Inbox;
-use crate::produce::dispatch::DestinationQueue;
+use crate::produce::queue::DestinationQueue;
 use crate::scrub::Scrubbed;
 use crate::settle::SettleStore;
 use crate::stats::{LogNumbers, PartitionCounts};

@@ -158,4 +158,6 @@ pub struct DirectoryNumbers {
     pub available_bytes: u64,
     /// Bytes set aside and not removed yet.
     pub quarantined_bytes: u64,
+    /// Bytes of records that wait in files for partitions that take nothing.
+    pub parked_bytes: u64,
 }

@@ -15,6 +15,7 @@ mod growth;
 mod housekeeping;
 mod lost_wal;
 mod model;
+mod park;
 mod promised;
 mod scrub;
 mod small_files;

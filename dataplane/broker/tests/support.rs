@@ -215,20 +215,21 @@ impl Node {
         seed: u64,
         config: BrokerConfig,
     ) -> Result<Self, veena_broker::OpenError> {
-        Self::open(disk, catalog, seed, config, &Io::inline()).await
+        Self::try_start_on(disk, catalog, seed, config, Io::inline()).await
     }
 
     /// As `start_with`, with file calls on threads, as in a real node: one that stands still holds up who waits for it alone.
     pub async fn start_on_threads(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64, config: BrokerConfig) -> Self {
-        Self::open(disk, catalog, seed, config, &Io::threads(8)).await.expect("the engine opens")
+        Self::try_start_on(disk, catalog, seed, config, Io::threads(8)).await.expect("the engine opens")
     }
 
-    async fn open(
+    /// As `try_start`, with blocking calls on `io`.
+    pub async fn try_start_on(
         disk: Arc<dyn Disk>,
         catalog: &Arc<FakeCatalog>,
         seed: u64,
         config: BrokerConfig,
-        io: &Io,
+        io: Io,
     ) -> Result<Self, veena_broker::OpenError> {
         disk.create_dir_all(&config.data_dir).expect("data directory");
         disk.sync_dir("/".as_ref()).expect("its name is durable");
@@ -236,7 +237,7 @@ impl Node {
         let ports = BrokerPorts {
             disk,
             write_io: io.clone(),
-            read_io: io.clone(),
+            read_io: io,
             catalog: Arc::clone(catalog) as Arc<dyn Catalog>,
             writer: Arc::clone(catalog) as Arc<dyn CatalogWriter>,
             witness: Witness::new(Arc::clone(catalog) as Arc<dyn LeaderPort>),

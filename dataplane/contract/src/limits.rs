@@ -126,6 +126,19 @@ pub const DISPATCH_PACED_RECORDS_MAX: usize = 512;
 pub const UNDISPATCHED_NODE_BYTES_MAX: usize = 192 * 1024 * 1024;
 /// How many undispatched bytes one partition may have; over it, produce to that partition is refused.
 pub const UNDISPATCHED_PARTITION_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A destination that failed this many passes in a row is parked when it is in the way: some two seconds after the first error.
+pub const PARK_AFTER_PASSES: u32 = 6;
+/// A destination whose pass is under way for this long is parked when it is in the way.
+pub const PARK_AFTER_MS: u64 = 5_000;
+/// A destination is in the way when it keeps more than this part of [`WAL_LIVE_BYTES_MAX`] from being recycled: a quarter.
+pub const PARK_WAL_SHARE: u64 = 4;
+/// A destination is in the way when more than this part of [`UNDISPATCHED_NODE_BYTES_MAX`] is in memory: a half. The reader of a former
+/// life's records stops at the same mark.
+pub const PARK_MEMORY_SHARE: usize = 2;
+/// How many files one partition's parked records are in before they become one.
+pub const PARKED_FILES_PER_PARTITION_MAX: usize = 16;
+/// How many bytes of parked records one node keeps on disk; over it, nothing more is parked.
+pub const PARKED_NODE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The size at which a partition's active segment is sealed.
 pub const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -220,4 +233,5 @@ const _: () = assert!(WAL_STALL_MS < WAL_OUTCOME_WAIT_MS);
 const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < WAL_STAGED_BYTES_MAX);
 const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES_MAX);
 const _: () = assert!(SCHEMA_BYTES_MAX <= SCHEMA_TOPIC_BYTES_MAX && SCHEMA_TOPIC_BYTES_MAX <= SCHEMA_CLUSTER_BYTES_MAX);
+const _: () = assert!((UNDISPATCHED_PARTITION_BYTES_MAX as u64) < PARKED_NODE_BYTES_MAX);
 const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);

@@ -163,7 +163,7 @@ fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessa
     if core.dispatch.bytes() > core.config.undispatched_bytes_max {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }
-    if partition.queue.lock().bytes() > core.config.undispatched_partition_bytes_max {
+    if partition.queue.lock().bytes() > core.config.undispatched_partition_bytes_max as u64 {
         return Err(ProduceError::OwnerDown);
     }
     let destination = Core::destination_of(&target.record, partition.id.index);

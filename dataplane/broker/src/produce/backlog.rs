@@ -32,7 +32,7 @@ pub async fn run(core: Arc<Core>, from: WalSeq, end: WalSeq) {
     let mut losses = Losses::default();
     let mut paused_since = None;
     while position < end && !token.is_cancelled() {
-        if core.dispatch.former_bytes() > core.config.undispatched_bytes_max / 2 {
+        if core.dispatch.former_bytes() > core.config.undispatched_bytes_max / limits::PARK_MEMORY_SHARE {
             let since = *paused_since.get_or_insert_with(Instant::now);
             if since.elapsed() > ORDER_PATIENCE && core.dispatch.give_up_order() {
                 warn!("records of a former life cannot be dispatched: new ones no longer wait for them, and may overtake them");

@@ -5,4 +5,7 @@ pub mod backlog;
 pub mod commit;
 pub mod discard;
 pub mod dispatch;
+pub mod park;
+pub mod parked;
 pub mod partitioner;
+pub mod queue;

@@ -1,0 +1,165 @@
+//! What of one destination lies in files: older than all that is queued in memory, read back in pieces, and sent first. No I/O.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use veena_contract::{StreamId, WalSeq};
+use veena_storage::wal::WalRecord;
+use veena_storage::wal::parked::{ParkedFile, ParkedPiece};
+
+/// The files of one destination, oldest first, and what of the first of them is in memory.
+#[derive(Default)]
+pub struct ParkedQueue {
+    files: VecDeque<Arc<ParkedFile>>,
+    front: Front,
+    /// Bytes of bodies that are not known to be committed, over all files.
+    bytes: u64,
+    records: u64,
+}
+
+/// How far the first file is.
+#[derive(Default)]
+struct Front {
+    /// Records that were read and are not known to be committed, each with the place behind it.
+    loaded: VecDeque<(WalRecord, u64)>,
+    /// Where the next piece starts; 0 before the first.
+    read_to: u64,
+    /// Where it starts when what is loaded is dropped.
+    done_to: u64,
+    is_read: bool,
+    is_damaged: bool,
+    /// Damage below this place was told.
+    told_to: u64,
+    bytes_done: u64,
+    records_done: u64,
+}
+
+/// A file whose records are all committed.
+pub struct DoneFile {
+    /// The file.
+    pub file: Arc<ParkedFile>,
+    /// Not all of it could be read.
+    pub is_damaged: bool,
+}
+
+impl ParkedQueue {
+    /// Is nothing in files?
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.front.loaded.is_empty()
+    }
+
+    /// Bytes of bodies in files.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many records are in files.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.records).unwrap_or(usize::MAX)
+    }
+
+    /// The files, oldest first.
+    pub fn files(&self) -> Vec<Arc<ParkedFile>> {
+        self.files.iter().cloned().collect()
+    }
+
+    /// Up to where the first file is known to be committed.
+    pub fn done_to(&self) -> u64 {
+        self.front.done_to
+    }
+
+    /// Is this record of the WAL in one of the files?
+    pub fn covers(&self, stream: StreamId, seq: WalSeq) -> bool {
+        self.files.iter().any(|file| file.covers(stream, seq))
+    }
+
+    /// A file with later records.
+    pub fn push(&mut self, file: Arc<ParkedFile>) {
+        self.bytes += file.bytes;
+        self.records += file.records;
+        self.files.push_back(file);
+    }
+
+    /// All files are one now. Answers how many bytes were loaded of the first, and are no longer.
+    pub fn replace(&mut self, file: Arc<ParkedFile>) -> usize {
+        let loaded = self.unload();
+        *self = Self::default();
+        self.push(file);
+        loaded
+    }
+
+    /// Takes all files out. Answers them and how many bytes were loaded.
+    pub fn drain(&mut self) -> (Vec<Arc<ParkedFile>>, usize) {
+        let loaded = self.unload();
+        (std::mem::take(self).files.into(), loaded)
+    }
+
+    /// The piece to read next, as a file and a place in it.
+    pub fn next_piece(&self) -> Option<(Arc<ParkedFile>, u64)> {
+        let file = self.files.front().filter(|_| self.front.loaded.is_empty() && !self.front.is_read)?;
+        Some((Arc::clone(file), self.front.read_to.max(file.start())))
+    }
+
+    /// A piece was read. Answers the damage nobody was told of yet, and how many bytes are in memory now. A piece of a file that is no longer
+    /// the first is forgotten.
+    pub fn on_read(&mut self, number: u64, piece: ParkedPiece) -> (Vec<(u64, u64)>, usize) {
+        if self.files.front().is_none_or(|file| file.number != number) || !self.front.loaded.is_empty() {
+            return (Vec::new(), 0);
+        }
+        let front = &mut self.front;
+        let news: Vec<_> = piece.damaged.into_iter().filter(|(_, end)| *end > front.told_to).collect();
+        front.told_to = news.last().map_or(front.told_to, |(_, end)| *end);
+        front.is_damaged |= !news.is_empty();
+        (front.done_to, front.read_to, front.is_read) = (front.read_to, piece.next, piece.is_end);
+        front.loaded.extend(piece.records);
+        (news, front.loaded.iter().map(|(record, _)| record.body.len()).sum())
+    }
+
+    /// What is loaded, in order.
+    pub fn loaded(&self) -> impl Iterator<Item = &WalRecord> {
+        self.front.loaded.iter().map(|(record, _)| record)
+    }
+
+    /// Everything of `stream` up to `through` is committed: what of it is loaded leaves. Answers how many records and bytes.
+    pub fn settle(&mut self, stream: StreamId, through: u64) -> (usize, usize) {
+        let (mut count, mut bytes) = (0, 0);
+        while let Some((record, behind)) = self.front.loaded.pop_front_if(|(record, _)| record.stream == stream && record.seq.0 <= through)
+        {
+            count += 1;
+            bytes += record.body.len();
+            self.front.done_to = behind;
+        }
+        self.front.bytes_done += bytes as u64;
+        self.front.records_done += count as u64;
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
+        self.records = self.records.saturating_sub(count as u64);
+        (count, bytes)
+    }
+
+    /// Drops what is loaded; it is read again. Answers how many bytes.
+    pub fn unload(&mut self) -> usize {
+        let front = &mut self.front;
+        let bytes = front.loaded.iter().map(|(record, _)| record.body.len()).sum();
+        if !front.loaded.is_empty() {
+            front.loaded.clear();
+            front.read_to = front.done_to;
+            front.is_read = false;
+        }
+        bytes
+    }
+
+    /// Takes out the first file if all of it is committed.
+    pub fn take_done(&mut self) -> Option<DoneFile> {
+        let is_done = self.front.is_read && (self.front.loaded.is_empty() || veena_storage::sabotage::is("parked_file_goes_early"));
+        if !is_done {
+            return None;
+        }
+        let file = self.files.pop_front()?;
+        let front = Front { loaded: std::mem::take(&mut self.front.loaded), ..Front::default() };
+        let Front { is_damaged, bytes_done, records_done, .. } = std::mem::replace(&mut self.front, front);
+        // What could not be read, or was left out, is waited for no longer.
+        self.bytes = self.bytes.saturating_sub(file.bytes.saturating_sub(bytes_done));
+        self.records = self.records.saturating_sub(file.records.saturating_sub(records_done));
+        Some(DoneFile { is_damaged: is_damaged || file.is_head_damaged, file })
+    }
+}

@@ -1,0 +1,658 @@
+//! Partitions that take nothing for long: their records are set aside, nobody else notices, and all of it arrives once and in order.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use veena_broker::errors::ProduceError;
+use veena_broker::message::NewMessage;
+use veena_broker::ports::BrokerConfig;
+use veena_contract::{PartitionIndex, TopicId};
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
+use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space, read_full_at, write_all_at};
+use veena_storage::io::Io;
+
+use crate::support::{FakeCatalog, Node, name, replay_all, small_config, tenant, topic};
+
+const PARKED: &str = "/data/parked";
+
+/// Limits that a test reaches within moments.
+fn config() -> BrokerConfig {
+    let mut config = small_config();
+    config.wal.undispatched_bytes_max = 2 * 1024 * 1024;
+    config.undispatched_bytes_max = 192 * 1024;
+    config.undispatched_partition_bytes_max = 64 * 1024;
+    config
+}
+
+fn topics(partitions: u32) -> Arc<FakeCatalog> {
+    let catalog = FakeCatalog::new();
+    catalog.put(topic("orders", 1, partitions));
+    catalog
+}
+
+/// The log of a partition of `orders` cannot be opened.
+fn break_log(disk: &MemDisk, partition: u32) {
+    let path_contains = format!("0000000000000001/p{partition:05}");
+    disk.inject(Fault { op: Op::Create, path_contains, after: 0, times: u64::MAX, kind: FaultKind::Eio });
+}
+
+fn parked(disk: &MemDisk) -> Vec<PathBuf> {
+    disk.list(Path::new(PARKED)).expect("listed").into_iter().map(|entry| Path::new(PARKED).join(entry.name)).collect()
+}
+
+fn payload(n: usize, bytes: usize) -> String {
+    format!("{n:06}-{}", "x".repeat(bytes))
+}
+
+async fn send(node: &Node, partition: u32, payload: &str) -> Result<(), ProduceError> {
+    let message = NewMessage {
+        key: None,
+        partition: Some(PartitionIndex(partition)),
+        headers: Vec::new(),
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+    };
+    node.broker.produce(&tenant(), &name("orders"), message).await
+}
+
+/// What a test has sent to one partition.
+#[derive(Default)]
+struct Sent(Vec<String>);
+
+impl Sent {
+    async fn send(&mut self, node: &Node, partition: u32, bytes: usize) -> Result<(), ProduceError> {
+        let payload = payload(self.0.len(), bytes);
+        send(node, partition, &payload).await?;
+        self.0.push(payload);
+        Ok(())
+    }
+
+    /// Everything arrives once and in order.
+    async fn arrives(&self, node: &Node, partition: u32) {
+        pause(1_000).await;
+        for _ in 0..600 {
+            if node.broker.undispatched() == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let found: Vec<String> = replay_all(node, "orders", partition).await.into_iter().map(|(_, payload)| payload).collect();
+        assert_eq!(found.len(), self.0.len(), "partition {partition}");
+        assert!(found == self.0, "partition {partition}: everything once and in order");
+    }
+}
+
+async fn pause(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_stuck_partition_costs_the_others_nothing() {
+    let (disk, catalog) = (MemDisk::new(), topics(2));
+    break_log(&disk, 0);
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config()).await;
+    let (mut stuck, mut free) = (Sent::default(), Sent::default());
+    // Eight times what the WAL may keep, and now and then a record that would keep it.
+    for round in 0..800 {
+        if round % 40 == 0 {
+            stuck.send(&node, 0, 100).await.expect("within its own budget");
+        }
+        free.send(&node, 1, 20_000).await.expect("nobody else is refused");
+        pause(50).await;
+    }
+    assert!(node.broker.wal_status().live_bytes < 2 * 1024 * 1024);
+    assert!(!parked(&disk).is_empty());
+    free.arrives_of_two(&node, 1, stuck.0.len()).await;
+    disk.clear_faults();
+    pause(15_000).await;
+    stuck.arrives(&node, 0).await;
+    assert!(parked(&disk).is_empty(), "files go when their records are committed");
+    assert!(node.broker.stop().await);
+}
+
+impl Sent {
+    /// As `arrives`, while `stuck` records wait elsewhere.
+    async fn arrives_of_two(&self, node: &Node, partition: u32, stuck: usize) {
+        pause(2_000).await;
+        assert_eq!(node.broker.undispatched(), stuck);
+        let found: Vec<String> = replay_all(node, "orders", partition).await.into_iter().map(|(_, payload)| payload).collect();
+        assert!(found == self.0, "partition {partition}: everything once and in order");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_partition_is_refused_at_its_own_budget_and_no_other_is() {
+    let (disk, catalog) = (MemDisk::new(), topics(5));
+    for partition in 0..4 {
+        break_log(&disk, partition);
+    }
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config()).await;
+    let mut sent: Vec<Sent> = (0..5).map(|_| Sent::default()).collect();
+    let mut refused = 0;
+    for _ in 0..400 {
+        for (partition, sent) in (0..).zip(&mut sent) {
+            match sent.send(&node, partition, 400).await {
+                Err(ProduceError::OwnerDown) if partition < 4 => refused += 1,
+                outcome => outcome.expect("only the stuck ones are refused, and only at their own budget"),
+            }
+        }
+        pause(50).await;
+    }
+    assert!(refused > 100, "parked bytes count in the budget of their partition: {refused}");
+    assert!(node.broker.directory_numbers().parked_bytes > 3 * 60 * 1024, "{:?}", node.broker.directory_numbers());
+    disk.clear_faults();
+    pause(15_000).await;
+    for (partition, sent) in (0..).zip(&sent) {
+        sent.arrives(&node, partition).await;
+    }
+    assert_eq!(node.broker.directory_numbers().parked_bytes, 0);
+    assert!(parked(&disk).is_empty());
+    sent[0].send(&node, 0, 400).await.expect("taken again");
+}
+
+/// A WAL with more of two stuck partitions than the reader of a former life may hold, and of a third one behind it.
+async fn filled(disk: &MemDisk, catalog: &Arc<FakeCatalog>) -> Vec<Sent> {
+    let mut roomy = config();
+    roomy.undispatched_bytes_max = usize::MAX;
+    roomy.undispatched_partition_bytes_max = usize::MAX / 4;
+    roomy.wal.undispatched_bytes_max = u64::MAX;
+    for partition in 0..3 {
+        break_log(disk, partition);
+    }
+    let node = Node::start_with(Arc::new(disk.clone()), catalog, 1, roomy).await;
+    let mut sent: Vec<Sent> = (0..3).map(|_| Sent::default()).collect();
+    for _ in 0..60 {
+        for partition in 0..2 {
+            sent[usize::try_from(partition).expect("small")].send(&node, partition, 100_000).await.expect("accepted");
+        }
+    }
+    for _ in 0..20 {
+        sent[2].send(&node, 2, 10_000).await.expect("accepted");
+    }
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    disk.clear_faults();
+    sent
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_stuck_partitions_hold_up_nobody_and_lose_no_order() {
+    let (disk, catalog) = (MemDisk::new(), topics(3));
+    let mut sent = filled(&disk, &catalog).await;
+    let disk = disk.reopen();
+    break_log(&disk, 0);
+    break_log(&disk, 1);
+    let mut config = config();
+    config.wal.undispatched_bytes_max = u64::MAX;
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config.clone()).await;
+    pause(4_000).await;
+    // The stuck ones are behind the reader by now: the third one has its records of both lives, in order.
+    for _ in 0..20 {
+        sent[2].send(&node, 2, 500).await.expect("accepted");
+    }
+    pause(1_000).await;
+    let found: Vec<String> = replay_all(&node, "orders", 2).await.into_iter().map(|(_, payload)| payload).collect();
+    assert!(found == sent[2].0, "{} of {} arrived", found.len(), sent[2].0.len());
+    assert!(parked(&disk).len() >= 2);
+    // A third life, without a clean end: the files are what the WAL no longer has.
+    disk.crash_power(&mut || 1);
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    disk.clear_faults();
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 3, config).await;
+    for (partition, sent) in (0..).zip(&sent) {
+        sent.arrives(&node, partition).await;
+    }
+    assert!(parked(&disk).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_record_of_this_life_is_parked_before_those_of_former_lives_are_read() {
+    let (disk, catalog) = (MemDisk::new(), topics(3));
+    let mut config = config();
+    config.undispatched_bytes_max = 14 * 1024 * 1024;
+    config.undispatched_partition_bytes_max = usize::MAX / 4;
+    config.wal.undispatched_bytes_max = u64::MAX;
+    (0..3).for_each(|partition| break_log(&disk, partition));
+    let mut roomy = config.clone();
+    roomy.undispatched_bytes_max = usize::MAX;
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, roomy).await;
+    let mut sent: Vec<Sent> = (0..3).map(|_| Sent::default()).collect();
+    sent[2].send(&node, 2, 10).await.expect("accepted");
+    for _ in 0..45 {
+        sent[0].send(&node, 0, 100_000).await.expect("accepted");
+        sent[1].send(&node, 1, 100_000).await.expect("accepted");
+    }
+    sent[2].send(&node, 2, 10).await.expect("accepted");
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    // The reader stops behind the first two partitions; the third one has a record before, a record behind, and most bytes of this life.
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config).await;
+    for _ in 0..50 {
+        sent[2].send(&node, 2, 100_000).await.expect("accepted");
+    }
+    pause(10_000).await;
+    assert!(parked(&disk).len() >= 3, "{:?}", parked(&disk));
+    disk.clear_faults();
+    pause(15_000).await;
+    for (partition, sent) in (0..).zip(&sent) {
+        sent.arrives(&node, partition).await;
+    }
+}
+
+/// A disk on which the syncs of one partition do not come back.
+struct Frozen {
+    inner: MemDisk,
+    is_frozen: Arc<(Mutex<bool>, Condvar)>,
+}
+
+struct FrozenFile {
+    inner: Arc<dyn DiskFile>,
+    is_frozen: Option<Arc<(Mutex<bool>, Condvar)>>,
+}
+
+impl Disk for Frozen {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let is_here = path.to_string_lossy().contains("0000000000000001/p00000");
+        let is_frozen = is_here.then(|| Arc::clone(&self.is_frozen));
+        Ok(Arc::new(FrozenFile { inner: self.inner.open(path, mode)?, is_frozen }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+
+    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn DirLock>> {
+        self.inner.lock_dir(dir)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        self.inner.space(path)
+    }
+}
+
+impl DiskFile for FrozenFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        self.inner.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
+        self.inner.write_at(buf, at)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if let Some(is_frozen) = &self.is_frozen {
+            let mut frozen = is_frozen.0.lock();
+            is_frozen.1.wait_while(&mut frozen, |frozen| *frozen);
+        }
+        self.inner.sync_data()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        self.inner.drop_cache()
+    }
+}
+
+/// In real time: a call that does not come back blocks a thread, and with it the clock of the other tests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_whose_sync_does_not_come_back_is_parked_and_loses_and_repeats_nothing() {
+    let (inner, catalog) = (MemDisk::new(), topics(2));
+    let is_frozen = Arc::new((Mutex::new(false), Condvar::new()));
+    let disk = Frozen { inner: inner.clone(), is_frozen: Arc::clone(&is_frozen) };
+    let mut config = config();
+    config.undispatched_bytes_max = 20 * 1024;
+    let node = Node::try_start_on(Arc::new(disk), &catalog, 1, config, Io::threads(8)).await.expect("opens");
+    let (mut stuck, mut free) = (Sent::default(), Sent::default());
+    stuck.send(&node, 0, 100).await.expect("accepted");
+    stuck.arrives(&node, 0).await;
+    *is_frozen.0.lock() = true;
+    for _ in 0..15 {
+        stuck.send(&node, 0, 1_000).await.expect("accepted");
+    }
+    for _ in 0..600 {
+        if node.broker.metrics().records_parked.get() > 0 {
+            break;
+        }
+        pause(100).await;
+    }
+    assert_eq!(node.broker.metrics().records_parked.get(), 15);
+    for _ in 0..5 {
+        stuck.send(&node, 0, 100).await.expect("accepted");
+        free.send(&node, 1, 1_000).await.expect("accepted");
+    }
+    free.arrives_of_two(&node, 1, 20).await;
+    *is_frozen.0.lock() = false;
+    is_frozen.1.notify_all();
+    stuck.arrives(&node, 0).await;
+    assert!(node.broker.stop().await);
+    assert!(parked(&inner).is_empty());
+}
+
+/// One partition whose records were parked by a life that ended in a crash.
+async fn parked_once(disk: &MemDisk, catalog: &Arc<FakeCatalog>, count: usize) -> Sent {
+    break_log(disk, 0);
+    let mut config = config();
+    config.undispatched_bytes_max = 20 * 1024;
+    let node = Node::start_with(Arc::new(disk.clone()), catalog, 1, config).await;
+    let mut sent = Sent::default();
+    for _ in 0..3 * count {
+        if sent.0.len() < count && sent.send(&node, 0, 1_000).await.is_err() {
+            pause(1_000).await;
+        }
+    }
+    assert_eq!(sent.0.len(), count);
+    pause(10_000).await;
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    disk.clear_faults();
+    sent
+}
+
+fn bytes_of(disk: &MemDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read).expect("opens");
+    let mut bytes = vec![0; usize::try_from(file.len().expect("measured")).expect("small")];
+    read_full_at(file.as_ref(), &mut bytes, 0).expect("read");
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_call_of_the_disk_leaves_every_record_once_and_in_order() {
+    let mut cuts = 0;
+    for (cut_at, how) in (0..100).flat_map(|cut_at| [(cut_at, 0), (cut_at, 1), (cut_at, 2)]) {
+        let (disk, catalog) = (MemDisk::new(), topics(1));
+        let mut sent = parked_once(&disk, &catalog, 60).await;
+        let disk = disk.reopen();
+        assert!(!parked(&disk).is_empty());
+        // The second life works again, and dies while it reads back, commits, parks no more, and removes.
+        disk.cut_power_at(cut_at + 2);
+        let mut config = config();
+        config.undispatched_bytes_max = 20 * 1024;
+        if let Ok(node) = Node::try_start(Arc::new(disk.clone()), &catalog, 2, config.clone()).await {
+            for _ in 0..10 {
+                let payload = payload(sent.0.len(), 1_000);
+                match send(&node, 0, &payload).await {
+                    Ok(()) => sent.0.push(payload),
+                    Err(_) => break,
+                }
+                pause(20).await;
+            }
+            pause(3_000).await;
+            node.tasks.token().cancel();
+        }
+        cuts += usize::from(disk.list(Path::new("/data")).is_err());
+        let mut seed = cut_at;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 33
+        };
+        match how {
+            0 => disk.crash_kill(),
+            1 => disk.crash_power(&mut random),
+            _ => disk.crash_power_in_write(&mut random),
+        }
+        let disk = disk.reopen();
+        disk.clear_faults();
+        let node = Node::start_with(Arc::new(disk.clone()), &catalog, 3, config).await;
+        // The reader of the WAL's backlog has its turn first.
+        pause(1_000).await;
+        for _ in 0..100 {
+            if node.broker.undispatched() == 0 && parked(&disk).is_empty() {
+                break;
+            }
+            pause(100).await;
+        }
+        let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, payload)| payload).collect();
+        let what = format!("cut at {cut_at}, crash {how}");
+        assert!(found.len() >= sent.0.len() && found[..sent.0.len()] == sent.0[..], "{what}: {} of {}", found.len(), sent.0.len());
+        assert!(found.len() <= sent.0.len() + 1, "{what}: one more may have been in flight");
+        assert!(parked(&disk).is_empty(), "{what}");
+        assert_eq!(node.broker.metrics().streams_forked.get() + node.broker.metrics().damage_found.get(), 0, "{what}");
+        node.tasks.token().cancel();
+    }
+    assert!(cuts > 100, "the power went {cuts} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_written_is_no_file_and_loses_nothing() {
+    for (op, kind) in [
+        (Op::Create, FaultKind::Eio),
+        (Op::Write, FaultKind::Eio),
+        (Op::Write, FaultKind::Error(std::io::ErrorKind::StorageFull)),
+        (Op::Sync, FaultKind::Eio),
+        (Op::Rename, FaultKind::Eio),
+        (Op::SyncDir, FaultKind::Eio),
+    ] {
+        let (disk, catalog) = (MemDisk::new(), topics(1));
+        break_log(&disk, 0);
+        let mut config = config();
+        config.undispatched_bytes_max = 20 * 1024;
+        let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config.clone()).await;
+        disk.inject(Fault { op, path_contains: PARKED.into(), after: 0, times: u64::MAX, kind });
+        let mut sent = Sent::default();
+        for _ in 0..15 {
+            sent.send(&node, 0, 1_000).await.expect("accepted");
+        }
+        pause(8_000).await;
+        assert_eq!(node.broker.metrics().records_parked.get(), 0, "{op:?}");
+        assert_eq!(node.broker.undispatched(), 15, "{op:?}");
+        disk.clear_faults();
+        break_log(&disk, 0);
+        pause(15_000).await;
+        assert_eq!(node.broker.metrics().records_parked.get(), 15, "{op:?}: tried again");
+        disk.crash_power(&mut || 1);
+        node.tasks.token().cancel();
+        let disk = disk.reopen();
+        disk.clear_faults();
+        let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config).await;
+        sent.arrives(&node, 0).await;
+        pause(1_000).await;
+        assert!(parked(&disk).is_empty(), "{op:?}: {:?}", parked(&disk));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_files_of_one_partition_become_one() {
+    let (disk, catalog) = (MemDisk::new(), topics(1));
+    break_log(&disk, 0);
+    let mut config = config();
+    config.undispatched_bytes_max = 2 * 1024;
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config.clone()).await;
+    let mut sent = Sent::default();
+    for _ in 0..40 {
+        sent.send(&node, 0, 1_200).await.expect("accepted");
+        pause(1_500).await;
+        assert!(parked(&disk).len() <= 16, "{:?}", parked(&disk));
+    }
+    assert!(node.broker.metrics().records_parked.get() > 40, "some were parked again");
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    disk.clear_faults();
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config).await;
+    sent.arrives(&node, 0).await;
+    assert!(parked(&disk).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_damaged_in_a_file_is_told_and_the_rest_arrives() {
+    let (origin, catalog) = (MemDisk::new(), topics(1));
+    let sent = parked_once(&origin, &catalog, 30).await;
+    let origin = origin.reopen();
+    let path = parked(&origin).first().expect("a file").clone();
+    let whole = bytes_of(&origin, &path);
+    // The head; the head of a record; a body; the end of the file.
+    for (at, lost_max) in [(20, 0), (72 + 10, 1), (72 + 300, 1), (whole.len() - 500, 1)] {
+        let disk = MemDisk::new();
+        let mut left = vec![PathBuf::from("/data")];
+        while let Some(dir) = left.pop() {
+            disk.create_dir_all(&dir).expect("created");
+            for entry in origin.list(&dir).expect("listed") {
+                let path = dir.join(entry.name);
+                if entry.is_dir {
+                    left.push(path);
+                    continue;
+                }
+                let file = disk.open(&path, OpenMode::CreateNew).expect("created");
+                write_all_at(file.as_ref(), &bytes_of(&origin, &path), 0).expect("written");
+            }
+        }
+        let file = disk.open(&path, OpenMode::ReadWrite).expect("opens");
+        write_all_at(file.as_ref(), &[whole[at] ^ 4], at as u64).expect("written");
+        let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
+        pause(5_000).await;
+        let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, payload)| payload).collect();
+        let mut expected = sent.0.clone();
+        expected.retain(|payload| found.contains(payload));
+        assert!(found == expected, "byte {at}: in order, each once");
+        assert!(found.len() + lost_max >= sent.0.len(), "byte {at}: {} of {}", found.len(), sent.0.len());
+        assert_eq!(node.broker.metrics().damage_found.get(), 1, "byte {at}");
+        assert!(!parked(&disk).contains(&path), "byte {at}: set aside");
+        assert_eq!(disk.list(Path::new("/data/quarantine")).expect("listed").len(), 1, "byte {at}: for a while");
+        node.tasks.token().cancel();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_of_another_log_is_left_alone() {
+    let (origin, catalog) = (MemDisk::new(), topics(1));
+    parked_once(&origin, &catalog, 30).await;
+    let origin = origin.reopen();
+    let path = parked(&origin).first().expect("a file").clone();
+    let disk = MemDisk::new();
+    disk.create_dir_all(Path::new(PARKED)).expect("created");
+    let file = disk.open(&path, OpenMode::CreateNew).expect("created");
+    write_all_at(file.as_ref(), &bytes_of(&origin, &path), 0).expect("written");
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 7, config()).await;
+    send(&node, 0, "one").await.expect("accepted");
+    pause(2_000).await;
+    assert_eq!(replay_all(&node, "orders", 0).await, [(0, "one".to_owned())]);
+    assert_eq!(parked(&disk), [path]);
+    assert_eq!(node.broker.metrics().damage_found.get(), 1, "told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_of_a_deleted_topic_go_once_the_leader_has_confirmed() {
+    for is_restarted in [false, true] {
+        let (disk, catalog) = (MemDisk::new(), topics(1));
+        parked_once(&disk, &catalog, 30).await;
+        let disk = disk.reopen();
+        catalog.set_leaderless(true);
+        let node = if is_restarted {
+            catalog.remove(TopicId(1));
+            Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await
+        } else {
+            break_log(&disk, 0);
+            let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
+            pause(2_000).await;
+            catalog.remove(TopicId(1));
+            node
+        };
+        pause(30_000).await;
+        assert!(!parked(&disk).is_empty(), "nothing goes on this node's own view");
+        catalog.set_leaderless(false);
+        pause(10_000).await;
+        assert!(parked(&disk).is_empty());
+        assert_eq!(node.broker.undispatched(), 0);
+        assert_eq!(node.broker.directory_numbers().parked_bytes, 0);
+        assert!(!disk.list(Path::new("/data/quarantine")).expect("listed").is_empty(), "set aside, not removed");
+        node.tasks.token().cancel();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_becomes_known_late_gets_its_files_first() {
+    let (disk, catalog) = (MemDisk::new(), topics(1));
+    let mut sent = parked_once(&disk, &catalog, 30).await;
+    let disk = disk.reopen();
+    let late = FakeCatalog::new();
+    late.set_leaderless(true);
+    let node = Node::start_with(Arc::new(disk.clone()), &late, 2, config()).await;
+    // Between two questions to the leader.
+    pause(3_300).await;
+    late.put(topic("orders", 1, 1));
+    for _ in 0..20 {
+        sent.send(&node, 0, 300).await.expect("accepted");
+    }
+    pause(5_000).await;
+    sent.arrives(&node, 0).await;
+    assert!(parked(&disk).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_comes_back_is_recognised_whatever_was_committed_since() {
+    let (disk, catalog) = (MemDisk::new(), topics(1));
+    let mut sent = parked_once(&disk, &catalog, 30).await;
+    let disk = disk.reopen();
+    // Files go, and that they go is not durable.
+    disk.inject(Fault { op: Op::SyncDir, path_contains: PARKED.into(), after: 0, times: u64::MAX, kind: FaultKind::Eio });
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
+    for _ in 0..10 {
+        pause(2_000).await;
+        sent.send(&node, 0, 100).await.expect("accepted");
+    }
+    sent.arrives(&node, 0).await;
+    assert!(parked(&disk).is_empty());
+    disk.crash_power(&mut || 0);
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    disk.clear_faults();
+    assert!(!parked(&disk).is_empty(), "they are back");
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 3, config()).await;
+    pause(5_000).await;
+    sent.send(&node, 0, 100).await.expect("accepted");
+    sent.arrives(&node, 0).await;
+    assert!(parked(&disk).is_empty());
+    assert_eq!(node.broker.metrics().streams_forked.get(), 0, "a stream of which a file may be found is not finished");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_a_file_and_in_the_wal_waits_once() {
+    let (disk, catalog) = (MemDisk::new(), topics(1));
+    disk.inject(Fault { op: Op::Create, path_contains: "/ingress/checkpoint".into(), after: 0, times: u64::MAX, kind: FaultKind::Eio });
+    let sent = parked_once(&disk, &catalog, 30).await;
+    let disk = disk.reopen();
+    break_log(&disk, 0);
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
+    pause(5_000).await;
+    assert_eq!(node.broker.undispatched(), 30);
+    disk.clear_faults();
+    pause(15_000).await;
+    sent.arrives(&node, 0).await;
+    assert!(parked(&disk).is_empty());
+}
