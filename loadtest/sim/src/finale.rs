@@ -7,6 +7,7 @@ use std::time::Duration;
 use veena_broker::message::Settle;
 use veena_contract::TopicRecord;
 use veena_loadtest_checker::{Down, NodeChange};
+use veena_storage::disk::Disk as _;
 use veena_storage::wal::Wal;
 
 use crate::chance::Chance;
@@ -48,6 +49,7 @@ pub async fn judge(world: Arc<World>, mut chance: Chance) {
     *world.disk.lock() = disk.reopen();
     world.history.node(world.time.stamp_us(), NodeChange::Down(Down::Killed));
     check_wal(&world);
+    check_parked(&world);
     watch.end();
     world.history.end_life();
     world.time.end_life(0);
@@ -67,6 +69,16 @@ fn check_wal(world: &World) {
                 world.complain(format!("the WAL reports damage, and nothing was damaged: {:?}", opened.damage));
             }
         }
+    }
+}
+
+/// No file of parked records is left once everything is committed.
+fn check_parked(world: &World) {
+    let dir = veena_broker::layout::parked_dir(&world.plan.config.data_dir);
+    match world.disk.lock().list(&dir) {
+        Err(error) => world.complain(format!("parked records cannot be listed: {error}")),
+        Ok(left) if !left.is_empty() => world.complain(format!("files of parked records are left: {left:?}")),
+        Ok(_) => {}
     }
 }
 

@@ -29,7 +29,7 @@ const OBSERVER: u32 = 900;
 const CONSUMERS: u32 = 100;
 
 /// Lives once. Called inside a runtime of its own, which is dropped afterwards with all that is left of the node.
-pub async fn live(world: Arc<World>, mut chance: Chance) {
+pub async fn live(world: Arc<World>, mut chance: Chance, mut aside: Chance) {
     world.time.begin_life();
     let disk = world.disk.lock().clone();
     disk.clear_faults();
@@ -49,7 +49,7 @@ pub async fn live(world: Arc<World>, mut chance: Chance) {
             let started = world.time.stamp_us();
             note_dead_time(&world);
             world.history.node(started, NodeChange::Started);
-            life.run(&node, &mut chance).await;
+            life.run(&node, &mut chance, &mut aside).await;
             node.judge_counters(&world, &life.watch);
         }
         Err(reason) => {
@@ -83,7 +83,7 @@ struct Life {
 }
 
 impl Life {
-    async fn run(&self, node: &Node, chance: &mut Chance) {
+    async fn run(&self, node: &Node, chance: &mut Chance, aside: &mut Chance) {
         let mut clients = JoinSet::new();
         // A child of the start must be there before the first message.
         let mut tries = 0;
@@ -102,12 +102,13 @@ impl Life {
         }
         self.start_clients(node, chance, &mut clients);
         let is_inside = self.end != End::Stop && chance.percent(65);
-        let span = chance.ms(200, 4_000);
-        let turmoil = tokio::time::timeout(span, self.turmoil(node, chance));
+        let span = chance.ms(200, 4_000) + if self.world.plan.has_stuck { aside.ms(2_000, 15_000) } else { Duration::ZERO };
+        let both = async { tokio::join!(self.turmoil(node, chance), self.hold(aside)) };
+        let turmoil = tokio::time::timeout(span, both);
         tokio::select! {
             biased;
             () = self.watch.cut() => {}
-            ended = turmoil => ended.unwrap_or(()),
+            ended = turmoil => drop(ended),
         }
         node.judge_tasks(&self.world);
         if self.end == End::Stop {
@@ -173,6 +174,30 @@ impl Life {
                 8 | 9 => self.change_catalog(node, chance).await,
                 _ => disk.clear_faults(),
             }
+        }
+    }
+
+    /// Now and then the logs of one partition index take nothing, long enough that it is parked, until dropped. At times the files of parked
+    /// records are hurt too.
+    async fn hold(&self, aside: &mut Chance) {
+        if !self.world.plan.has_stuck {
+            return;
+        }
+        let disk = self.world.disk.lock().clone();
+        loop {
+            tokio::time::sleep(aside.ms(0, 1_500)).await;
+            let path_contains = format!("/p{:05}", aside.below(3));
+            let ends = tokio::time::Instant::now() + aside.ms(1_500, 9_000);
+            while tokio::time::Instant::now() < ends {
+                for op in [Op::Create, Op::Write, Op::Sync] {
+                    disk.inject(Fault { op, path_contains: path_contains.clone(), after: 0, times: 20, kind: FaultKind::Eio });
+                }
+                if aside.percent(5) {
+                    disk.inject(parked_fault(aside));
+                }
+                tokio::time::sleep(aside.ms(20, 200)).await;
+            }
+            disk.clear_faults();
         }
     }
 
@@ -250,6 +275,13 @@ impl Life {
         world.died_at.lock().get_or_insert(world.time.stamp_us());
         world.history.node(at, NodeChange::Down(down));
     }
+}
+
+/// A fault of the files of parked records.
+fn parked_fault(aside: &mut Chance) -> Fault {
+    let op = *aside.pick(&[Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir, Op::Remove, Op::Read]);
+    let kind = if op == Op::Write && aside.percent(50) { FaultKind::Error(std::io::ErrorKind::StorageFull) } else { FaultKind::Eio };
+    Fault { op, path_contains: "/parked".to_owned(), after: aside.below(4), times: *aside.pick(&[1, 1, 5]), kind }
 }
 
 /// A fault of the file system: of which calls, on which files, how often.

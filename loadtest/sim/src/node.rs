@@ -169,6 +169,7 @@ impl Node {
     pub fn judge_counters(&self, world: &World, watch: &Watch) {
         let metrics = self.broker.metrics();
         world.tally.add_many(crate::tally::Kind::Retention, metrics.segments_retired.get());
+        world.tally.add_many(crate::tally::Kind::Parked, metrics.records_parked.get());
         let mut wrong = vec![("streams_forked", metrics.streams_forked.get()), ("stream_gaps", metrics.stream_gaps.get())];
         if !watch.has_hurt_reads() {
             wrong.push(("damage_found", metrics.damage_found.get()));

@@ -54,20 +54,29 @@ pub struct Plan {
     pub pace_ms: u64,
     /// How many consumers each topic has.
     pub consumers: u32,
+    /// Logs of some partitions take nothing for seconds, and bounds are so low that their records are parked.
+    pub has_stuck: bool,
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// The plan of a seed. What was added after seeds had their stories is drawn from `aside`, so that the stories stay true.
     #[must_use]
-    pub fn of(chance: &mut Chance) -> Self {
-        Self {
+    pub fn of(chance: &mut Chance, aside: &mut Chance) -> Self {
+        let mut plan = Self {
             topics: topics(chance),
             lives: chance.between(2, 5),
             config: config(chance),
             producers: u32::try_from(chance.between(1, 3)).unwrap_or(1),
             pace_ms: *chance.pick(&[20, 60, 200, 600]),
             consumers: u32::try_from(chance.between(1, 2)).unwrap_or(1),
+            has_stuck: aside.percent(25),
+        };
+        if plan.has_stuck {
+            plan.config.undispatched_bytes_max = *aside.pick(&[2 * 1024, 8 * 1024, 32 * 1024]);
+            plan.config.undispatched_partition_bytes_max = *aside.pick(&[4 * 1024, 64 * 1024]);
+            plan.config.wal.undispatched_bytes_max = 4 * plan.config.wal.segment_bytes;
         }
+        plan
     }
 }
 

@@ -60,10 +60,11 @@ impl Report {
 #[must_use]
 pub fn run_seed(seed: u64, is_trace_kept: bool) -> (Report, String) {
     let mut chance = Chance::seeded(seed);
-    let world = World::new(&mut chance, is_trace_kept);
+    let mut aside = Chance::seeded(!seed);
+    let world = World::new(&mut chance, &mut aside, is_trace_kept);
     for _ in 0..world.plan.lives {
         let life = chance.fork();
-        in_a_runtime(chance.next_u64(), life::live(Arc::clone(&world), life));
+        in_a_runtime(chance.next_u64(), life::live(Arc::clone(&world), life, aside.fork()));
     }
     let last = chance.fork();
     in_a_runtime(chance.next_u64(), finale::judge(Arc::clone(&world), last));

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::sweep;
 
 /// The planted bugs of storage and broker, by the name that `VEENA_SABOTAGE` takes.
-pub const BUGS: [&str; 10] = [
+pub const BUGS: [&str; 11] = [
     "ack_before_sync",
     "no_dir_sync",
     "watermark_before_verify",
@@ -16,6 +16,7 @@ pub const BUGS: [&str; 10] = [
     "frontier_moves_back",
     "trust_page_cache",
     "wake_lost",
+    "parked_file_goes_early",
 ];
 
 /// What became of one planted bug.

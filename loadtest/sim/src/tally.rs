@@ -65,6 +65,8 @@ kinds! {
     ChildAttached,
     /// Retention removed a segment.
     Retention,
+    /// A record was parked for a partition that took nothing.
+    Parked,
     /// A consumer's answer could not be written.
     UnwrittenDelivery,
     /// A lease was left to run out.

@@ -49,10 +49,10 @@ pub struct World {
 impl World {
     /// The world of a seed.
     #[must_use]
-    pub fn new(chance: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
+    pub fn new(chance: &mut Chance, aside: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
         let time = Arc::new(SimTime::default());
         Arc::new(Self {
-            plan: Plan::of(chance),
+            plan: Plan::of(chance, aside),
             history: History::new(Arc::clone(&time)),
             time,
             trace: Arc::new(Trace::new(is_trace_kept)),
