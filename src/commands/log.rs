@@ -150,6 +150,7 @@ fn inspect(global: &Global, held: &Held) -> Outcome {
 fn kind_text(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Wal => "wal",
+        FileKind::Parked => "parked",
         FileKind::Settle => "settle",
         FileKind::Partition => "partition",
     }

@@ -13,6 +13,8 @@ use veena_contract::{Offset, WalSeq};
 use crate::disk::{Disk, OpenMode, create_dir_durably, read_full_at, write_all_at};
 use crate::partition::{self, SideFile, SideKind};
 pub use crate::wal::LostEnd;
+use crate::wal::WalReadError;
+use crate::wal::parked::{self, ParkedFile, ParkedOpenError};
 use crate::{journal, wal};
 
 /// The largest piece of a damaged range that is copied at once.
@@ -25,6 +27,8 @@ const TOPICS_DEPTH: usize = 3;
 pub enum FileKind {
     /// A segment of the ingress WAL.
     Wal,
+    /// Records of the WAL set aside for one destination.
+    Parked,
     /// The settle journal.
     Settle,
     /// A segment of a partition.
@@ -140,6 +144,8 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OfflineE
 pub struct Found {
     /// The ingress WAL.
     pub wal: Option<PathBuf>,
+    /// Files of parked records.
+    pub parked: Option<PathBuf>,
     /// The settle journal.
     pub settle: Option<PathBuf>,
     /// Directories of partitions.
@@ -161,6 +167,7 @@ pub fn find(disk: &dyn Disk, dir: &Path) -> Result<Found, OfflineError> {
     }
     let holds = |name: &str| entries.iter().any(|entry| entry.is_dir && entry.name == name).then(|| dir.join(name));
     found.wal = holds("ingress");
+    found.parked = holds("parked");
     found.settle = holds("settle");
     let topics = holds("topics");
     if found.wal.is_none() && topics.is_none() && found.partitions.is_empty() {
@@ -175,7 +182,7 @@ pub fn find(disk: &dyn Disk, dir: &Path) -> Result<Found, OfflineError> {
         level = next;
     }
     found.partitions.extend(level);
-    for dir in found.wal.iter().chain(&found.settle).chain(&found.partitions) {
+    for dir in found.wal.iter().chain(&found.parked).chain(&found.settle).chain(&found.partitions) {
         found.bytes += list(dir)?.iter().map(|entry| entry.len).sum::<u64>();
     }
     Ok(found)
@@ -195,7 +202,11 @@ pub fn survey(
 ) -> Result<Survey, OfflineError> {
     let mut survey = Survey::default();
     if let Some(dir) = &found.wal {
-        survey.wal(disk, dir, progress)?;
+        // Without the WAL's identity its parked records cannot be told from others; that it is damaged is told.
+        let wal_id = survey.wal(disk, dir, progress)?;
+        if let (Some(wal_id), Some(dir)) = (wal_id, &found.parked) {
+            survey.parked(disk.as_ref(), dir, wal_id, progress)?;
+        }
     }
     if let Some(dir) = &found.settle {
         survey.settle(disk.as_ref(), dir, progress)?;
@@ -207,7 +218,8 @@ pub fn survey(
 }
 
 impl Survey {
-    fn wal(&mut self, disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
+    /// Answers the identity of the WAL.
+    fn wal(&mut self, disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<Option<u64>, OfflineError> {
         let verified = wal::verify(disk, dir, progress)?;
         self.lost_end = verified.lost_end;
         if let Some(LostEnd { end, checkpoint, durable_end }) = verified.lost_end {
@@ -244,6 +256,41 @@ impl Survey {
                 torn_at,
             });
         }
+        Ok(verified.wal_id)
+    }
+
+    fn parked(&mut self, disk: &dyn Disk, dir: &Path, wal_id: u64, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
+        let entries = disk.list(dir).map_err(failed("list", dir))?;
+        for entry in entries.iter().filter(|entry| parked::parse_name(&entry.name).is_some()) {
+            let path = dir.join(&entry.name);
+            match self.parked_file(disk, &path, wal_id, entry.len) {
+                Err(ParkedOpenError::Io(error) | ParkedOpenError::Read(WalReadError::Io(error))) => return Err(error.into()),
+                Err(error) => self.findings.push(Finding { path, at: 0, end: entry.len, reason: error.to_string(), span: Span::None }),
+                Ok(()) => {}
+            }
+            progress(entry.len);
+        }
+        Ok(())
+    }
+
+    fn parked_file(&mut self, disk: &dyn Disk, path: &Path, wal_id: u64, bytes: u64) -> Result<(), ParkedOpenError> {
+        let file = ParkedFile::open(disk, path, wal_id)?;
+        let found = |at, end, reason: &str| Finding { path: path.to_owned(), at, end, reason: reason.to_owned(), span: Span::None };
+        if file.is_head_damaged {
+            self.findings.push(found(0, file.start(), "head is damaged; the records are read without it"));
+        }
+        let (mut at, mut records, mut is_end) = (file.start(), 0, false);
+        while !is_end {
+            let piece = file.read(disk, at, COPY_BYTES)?;
+            records += piece.records.len() as u64;
+            let damaged = piece.damaged.into_iter();
+            self.findings.extend(damaged.map(|(from, to)| found(from, to, "parked records that were promised cannot be read")));
+            (at, is_end) = (piece.next, piece.is_end);
+        }
+        let first = file.streams.iter().map(|part| part.first).min().unwrap_or_default();
+        let end = file.streams.iter().map(|part| part.last.next()).max().unwrap_or_default();
+        let span = Span::Sequences(first, end);
+        self.files.push(FileFacts { path: path.to_owned(), kind: FileKind::Parked, records, bytes, span, torn_at: None });
         Ok(())
     }
 

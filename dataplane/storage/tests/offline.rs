@@ -10,7 +10,8 @@ use veena_storage::disk::{Disk, OpenMode};
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::offline::{self, FileKind, Finding, Span, Survey};
 use veena_storage::partition::{self, Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey};
-use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, WalOpenError};
+use veena_storage::wal::parked::ParkedWriter;
+use veena_storage::wal::{self, Destination, RecordKind, Wal, WalConfig, WalEntry, WalOpenError, WalRecord};
 
 use crate::support::Seeded;
 
@@ -34,6 +35,7 @@ fn node() -> MemDisk {
     let disk = MemDisk::new();
     disk.create_dir_all(Path::new(PARTITION)).expect("created");
     write_wal(&disk);
+    write_parked(&disk);
     let (mut journal, _) = Journal::open(Arc::new(disk.clone()), &Path::new(DATA).join("settle"), JournalConfig::default()).expect("opens");
     for key in 0..4_u8 {
         journal.append(&[(1, &[key], Some(b"settled"))]).expect("appended");
@@ -54,6 +56,21 @@ fn write_wal(disk: &MemDisk) {
         staged.try_outcome().expect("flushed").expect("synced");
     }
     wal.close();
+}
+
+/// Two records of the WAL, set aside.
+fn write_parked(disk: &MemDisk) {
+    let dir = Path::new(DATA).join("parked");
+    disk.create_dir_all(&dir).expect("created");
+    let wal_id =
+        wal::verify(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &Path::new(DATA).join("ingress"), &mut |_| {}).expect("read").wal_id;
+    let destination = Destination { group: 1, partition: 0 };
+    let mut writer = ParkedWriter::begin(Arc::new(disk.clone()), &dir, wal_id.expect("has an identity"), 1, destination).expect("begun");
+    for seq in 3..5 {
+        let (stream, kind, body) = (StreamId(9), RecordKind::Accept, Bytes::from(vec![6; 500]));
+        writer.add(&WalRecord { seq: WalSeq(seq), stream, kind, destination, body }, 1).expect("added");
+    }
+    writer.finish().expect("finished");
 }
 
 fn write_partition(disk: &MemDisk) {
@@ -124,6 +141,19 @@ fn a_clean_directory_is_clean() {
     assert!(files(&survey, FileKind::Partition).len() > 2);
     let of = |kind| survey.files.iter().filter(|file| file.kind == kind).map(|file| file.records).sum::<u64>();
     assert_eq!((of(FileKind::Wal), of(FileKind::Settle), of(FileKind::Partition)), (12, 4, 8));
+    assert_eq!(of(FileKind::Parked), 2);
+}
+
+#[test]
+fn a_flipped_bit_in_a_file_of_parked_records_is_named() {
+    let disk = node();
+    let path = files(&survey(&disk), FileKind::Parked)[0].clone();
+    let byte = place_of(&disk, &path, &[6; 500]) + 100;
+    disk.flip_bit(&path, byte * 8 + 3).expect("flipped");
+    only(&survey(&disk), &path, byte);
+    let disk = node();
+    disk.flip_bit(&path, 20 * 8).expect("flipped");
+    only(&survey(&disk), &path, 20);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct VerifiedSegment {
 /// What a log holds, and what is wrong with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalVerified {
+    /// The identity of the directory, if its cell can be read.
+    pub wal_id: Option<u64>,
     /// The segments, oldest first.
     pub segments: Vec<VerifiedSegment>,
     /// Below this everything is dispatched, if the cell can be read.
@@ -87,6 +89,7 @@ pub fn verify(disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -
     let mut verified = WalVerified::default();
     let wal_id = read_cell(&**disk, &dir.join(ID_CELL), CellKind::WAL_ID, DamageKind::IdCell, &mut verified.damage)?;
     let wal_id = wal_id.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
+    verified.wal_id = wal_id;
     let cell = read_cell(&**disk, &dir.join(CHECKPOINT_CELL), CellKind::WAL_CHECKPOINT, DamageKind::CheckpointCell, &mut verified.damage)?
         .and_then(|bytes| CheckpointCell::decode(&bytes));
     let _ = read_cell(&**disk, &dir.join(STREAMS_CELL), CellKind::WAL_STREAMS, DamageKind::StreamsCell, &mut verified.damage)?;
