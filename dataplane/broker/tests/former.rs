@@ -117,7 +117,9 @@ async fn new_records_wait_no_longer_when_a_partition_that_stands_still_holds_the
     disk.clear_faults();
     let disk = disk.reopen();
     disk.inject(fault(Op::Create, "0000000000000001/p0000", u64::MAX));
-    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 3, tight_config()).await;
+    // There is no room to park what stands still.
+    let config = BrokerConfig { parked_bytes_max: 0, ..tight_config() };
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 3, config).await;
     node.broker.produce_batch(&tenant(), &name("orders"), vec![message(0, "new", 10)]).await.expect("accepted");
     assert!(node.consume("orders", 4_000).await.is_none(), "the reader may still bring earlier records");
     let delivery = node.consume("orders", 4_000).await.expect("the topic is not held up for longer");

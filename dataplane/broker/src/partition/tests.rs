@@ -14,6 +14,7 @@ use veena_storage::wal::Wal;
 
 use super::*;
 use crate::ports::{BrokerConfig, BrokerPorts};
+use crate::produce::park::ParkedFiles;
 use crate::tasks::Tasks;
 
 /// How many times a thread looks for something another one is about to do.
@@ -80,7 +81,7 @@ fn core() -> Core {
         entropy: Arc::new(Still),
         tasks: Tasks::new(Handle::current()),
     };
-    Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), Arc::new(FrameCache::new(1024)))
+    Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), Arc::new(FrameCache::new(1024)), ParkedFiles::default())
 }
 
 fn write_one(owner: &mut Owner) {
