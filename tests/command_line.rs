@@ -58,6 +58,7 @@ async fn topics_and_messages_are_handled_from_the_command_line() {
     assert_eq!(shell.ok_with("pub orders", "two\nthree\n").await, "sent 2 message(s) to orders\n");
     assert_eq!(shell.ok("sub orders -n 3").await, "0:0 key=alice trace=7  hello\n0:1  two\n0:2  three\n");
     assert_eq!(shell.ok("sub orders --idle 0s").await, "", "everything is acked");
+    assert_eq!(shell.ok("sub orders --idle 11s").await, "", "it ends, though one poll waits for ten seconds at most");
     assert_eq!(shell.ok("replay orders --partition 0 --from 1 --raw").await, "two\nthree\n");
     assert_eq!(shell.ok("sub orders --peek -n 1 --raw").await, "hello\n");
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use tokio::time::Instant;
 use veena_client::bodies::Message;
 use veena_client::{Client, SettleMode};
 
@@ -100,21 +101,22 @@ pub async fn subscribe(global: &Global, args: SubArgs) -> Outcome {
 }
 
 async fn receive(global: &Global, client: &Client, args: &SubArgs, received: &mut u64) -> Outcome {
+    let mut last_came = Instant::now();
     loop {
         let left = args.count.map_or(u64::MAX, |count| count - *received);
         if left == 0 {
             return Ok(());
         }
         let max = u32::try_from(left).unwrap_or(u32::MAX).min(LEASE_BATCH);
-        let wait = args.idle.unwrap_or(WAIT).min(WAIT);
+        // One poll waits as long as a node lets it, which may be shorter.
+        let wait = args.idle.map_or(WAIT, |idle| idle.saturating_sub(last_came.elapsed()).min(WAIT));
         let messages = client.consume_batch(&args.topic, max, wait, args.partition).await?;
-        if messages.is_empty() {
-            match args.idle {
-                Some(idle) if idle <= WAIT => return Ok(()),
-                _ => continue,
-            }
+        if !messages.is_empty() {
+            take(global, client, args, &messages, received).await?;
+            last_came = Instant::now();
+        } else if args.idle.is_some_and(|idle| last_came.elapsed() >= idle) {
+            return Ok(());
         }
-        take(global, client, args, &messages, received).await?;
     }
 }
 

@@ -112,21 +112,30 @@ fn later_names(file: &Path) -> Vec<PathBuf> {
 fn later_store_logs(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut last = 0;
     for entry in std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
-        let name = entry?.file_name();
-        let number = name
-            .to_string_lossy()
-            .trim_start_matches(|c: char| !c.is_ascii_digit())
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>();
-        last = last.max(number.parse::<u64>().unwrap_or(0));
+        last = last.max(store_number(&entry?.file_name().to_string_lossy()).unwrap_or(0));
     }
     Ok((1..=STORE_NUMBERS_PER_START).map(|more| dir.join(format!("{:06}.log", last + more))).collect())
+}
+
+/// The number of a file of the metadata store. Its own old logs (`LOG.old.<time>`) have none.
+fn store_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("MANIFEST-").or_else(|| name.strip_prefix("OPTIONS-")).unwrap_or(name);
+    number.split('.').next()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_the_metadata_store_are_numbered_and_its_old_logs_are_not() {
+        for (name, number) in [("000030.log", 30), ("000008.sst", 8), ("MANIFEST-000031", 31), ("OPTIONS-000029", 29)] {
+            assert_eq!(store_number(name), Some(number), "{name}");
+        }
+        for name in ["LOG", "LOG.old.1796025760681842", "CURRENT", "IDENTITY"] {
+            assert_eq!(store_number(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn the_names_that_follow_are_guessed_from_the_number() {
