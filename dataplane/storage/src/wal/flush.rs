@@ -32,9 +32,9 @@ const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The encode buffer is given back when it grew over this.
 const BUFFER_KEPT_BYTES: usize = GROUP_BYTES_MAX + SEGMENT_HEADER_BYTES;
 /// How many groups may be in flight at once, on the slowest disk.
-pub(super) const FLIGHTS_MAX: usize = 4;
+pub(super) const FLIGHTS_MAX: usize = 8;
 /// Each time a sync takes this much longer, one more group may be in flight. Below it a second sync costs more than the wait it saves.
-const SYNC_US_PER_FLIGHT: u64 = 1000;
+const SYNC_US_PER_FLIGHT: u64 = 400;
 /// The newest sync counts one part of this many in the average.
 const SYNC_AVERAGE_OVER: u64 = 8;
 

@@ -226,5 +226,5 @@ fn syncs_at_once(sync_takes: Duration, threads: usize, appends: usize) -> usize 
 #[test]
 fn a_slow_disk_gets_several_groups_at_once() {
     let most = syncs_at_once(Duration::from_millis(10), 16, 800);
-    assert!((2..=4).contains(&most), "{most} syncs at once");
+    assert!((2..=8).contains(&most), "{most} syncs at once");
 }
