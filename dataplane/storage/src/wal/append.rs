@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use tracing::error;
 use veena_contract::{StreamId, WalSeq, limits};
 
-use super::flush::{FLIGHTS_MAX, Flights, Written};
+use super::flush::{FLIGHTS_MAX, Flights, Turn, Written};
 use super::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
 use super::segments::{Active, Segment, Spares};
 use super::{AppendError, Handle, OnDurable, StageError, Staged, Wal, WalConfig, WalEntries, WalIoError, WalRange, WalStatus, WalStream};
@@ -31,8 +31,9 @@ pub(super) struct Staging {
     pub calls: VecDeque<Call>,
     /// Staged and in flight.
     pub bytes: usize,
-    /// Groups that are being written or synced.
+    /// Groups that are being written or synced, and the calls in them.
     pub in_flight: usize,
+    pub calls_in_flight: usize,
     /// The next group needs a new segment, and the groups in flight must land first.
     pub must_drain: bool,
     /// Threads or tasks that flush.
@@ -179,8 +180,9 @@ impl Shared {
             return Err(StageError::Full);
         }
         staging.bytes = staged;
-        let must_wake = staging.calls.is_empty() && self.may_begin(&staging);
+        let is_awake = !staging.calls.is_empty() && self.may_begin(&staging, Turn::Staged);
         staging.calls.push_back(Call { entries, bytes, done });
+        let must_wake = !is_awake && self.may_begin(&staging, Turn::Staged);
         drop(staging);
         if must_wake {
             self.staged.notify_one();

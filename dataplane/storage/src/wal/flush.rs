@@ -15,15 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::warn;
-use veena_contract::WalSeq;
 
-use super::append::{Call, Outcome, Shared, Staging};
-use super::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::append::{Call, Shared, Staging};
+use super::format::SEGMENT_HEADER_BYTES;
+use super::group::Group;
 use super::segments::{Active, NoSegment, Segment, begin, is_no_space};
-use super::{AppendError, OnDurable, WalIoError, WalRange, WalRecord};
+use super::{AppendError, OnDurable, WalIoError};
 use crate::disk::{DiskFile, write_all_at};
 use crate::sabotage;
 
@@ -66,6 +65,15 @@ pub struct Written {
     path: PathBuf,
 }
 
+/// When a group is begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Something was staged.
+    Staged,
+    /// A group was synced that still counts as in flight: the disk has room for another.
+    Synced,
+}
+
 /// What became of the wish to write a group.
 enum Begun {
     /// Nothing is staged, or nothing more may be in flight.
@@ -73,19 +81,6 @@ enum Begun {
     /// The group was refused.
     Refused,
     Written(Written),
-}
-
-struct Ticket {
-    range: WalRange,
-    bytes: usize,
-    done: oneshot::Sender<Outcome>,
-}
-
-/// Records that are written and synced together.
-struct Group {
-    end: WalSeq,
-    records: Vec<WalRecord>,
-    tickets: Vec<Ticket>,
 }
 
 /// Why there is no place for a group.
@@ -97,12 +92,18 @@ enum NoSeat {
 }
 
 impl Shared {
-    /// May one more group be begun?
-    pub fn may_begin(&self, staging: &Staging) -> bool {
-        if staging.must_drain {
+    /// May one more group be begun? Beside others, only one of a fair share of all that is on its way: if not, the first few that arrive
+    /// would take every place, and the many behind them would wait for a whole sync.
+    pub fn may_begin(&self, staging: &Staging, turn: Turn) -> bool {
+        if staging.in_flight == 0 || staging.must_drain {
             return staging.in_flight == 0;
         }
-        staging.in_flight < self.flights_allowed()
+        let allowed = self.flights_allowed();
+        let staged = staging.calls.len();
+        match turn {
+            Turn::Staged => staging.in_flight < allowed && staged * allowed >= staged + staging.calls_in_flight,
+            Turn::Synced => staging.in_flight <= allowed,
+        }
     }
 
     fn flights_allowed(&self) -> usize {
@@ -121,9 +122,9 @@ impl Shared {
     }
 
     /// Takes what is staged for one group; it counts as in flight from here on.
-    fn take_group(&self) -> VecDeque<Call> {
+    fn take_group(&self, turn: Turn) -> VecDeque<Call> {
         let mut staging = self.staging.lock();
-        if staging.calls.is_empty() || !self.may_begin(&staging) {
+        if staging.calls.is_empty() || !self.may_begin(&staging, turn) {
             return VecDeque::new();
         }
         staging.in_flight += 1;
@@ -137,6 +138,7 @@ impl Shared {
             bytes += call.bytes;
             count += 1;
         }
+        staging.calls_in_flight += count;
         if count == staging.calls.len() {
             return std::mem::take(&mut staging.calls);
         }
@@ -145,15 +147,17 @@ impl Shared {
 
     /// Calls that were taken and not written go before everything that was staged since.
     fn put_back(&self, mut calls: VecDeque<Call>, staging: &mut Staging) {
+        staging.calls_in_flight -= calls.len();
         calls.append(&mut staging.calls);
         staging.calls = calls;
     }
 
     /// So many groups are no longer in flight. Before anyone is told: whoever is answered finds the room that is free again.
-    fn landed(&self, count: usize, bytes: usize) {
+    fn landed(&self, groups: usize, calls: usize, bytes: usize) {
         let mut staging = self.staging.lock();
         // less is in flight than this when a panic has failed it all
-        staging.in_flight = staging.in_flight.saturating_sub(count);
+        staging.in_flight = staging.in_flight.saturating_sub(groups);
+        staging.calls_in_flight = staging.calls_in_flight.saturating_sub(calls);
         staging.bytes = staging.bytes.saturating_sub(bytes);
         if staging.is_closing {
             self.staged.notify_all();
@@ -162,22 +166,22 @@ impl Shared {
     }
 
     fn refuse(&self, calls: VecDeque<Call>, error: AppendError) {
-        self.landed(1, calls.iter().map(|call| call.bytes).sum());
+        self.landed(1, calls.len(), calls.iter().map(|call| call.bytes).sum());
         for call in calls {
             let _ = call.done.send(Err(error));
         }
     }
 
-    /// Writes and syncs one group. Answers whether there was anything to do.
+    /// Writes and syncs groups, one after the other, as long as there are any. Answers whether there was anything to do.
     pub fn flush_round(&self, slot: usize) -> bool {
-        match self.write_next(slot) {
-            Begun::Nothing => false,
-            Begun::Refused => true,
-            Begun::Written(written) => {
-                self.land(&written);
-                true
-            }
+        let mut begun = self.write_next(slot, Turn::Staged);
+        if matches!(begun, Begun::Nothing) {
+            return false;
         }
+        while let Begun::Written(written) = begun {
+            begun = self.land_and_go_on(&written, slot);
+        }
+        true
     }
 
     /// A panic latches the log: the callers of all groups in flight are told that nothing is known, everybody behind them that nothing was
@@ -189,27 +193,27 @@ impl Shared {
             self.flights.lock().groups.clear();
             let mut staging = self.staging.lock();
             staging.bytes = staging.calls.iter().map(|call| call.bytes).sum();
-            staging.in_flight = 0;
+            (staging.in_flight, staging.calls_in_flight) = (0, 0);
         }
         done
     }
 
-    fn write_next(&self, slot: usize) -> Begun {
-        self.guarded(|| self.write_group(slot)).unwrap_or(Begun::Refused)
+    fn write_next(&self, slot: usize, turn: Turn) -> Begun {
+        self.guarded(|| self.write_group(slot, turn)).unwrap_or(Begun::Refused)
     }
 
     /// As [`write_next`](Self::write_next), for whoever lands the group later.
     pub fn write_one(&self, slot: usize) -> Option<Written> {
-        match self.write_next(slot) {
+        match self.write_next(slot, Turn::Staged) {
             Begun::Written(written) => Some(written),
             Begun::Nothing | Begun::Refused => None,
         }
     }
 
     /// 1 written   2 synced   3 told   4 tickets completed    — a crash before 2 ends leaves a group nobody was told about
-    fn write_group(&self, slot: usize) -> Begun {
+    fn write_group(&self, slot: usize, turn: Turn) -> Begun {
         let mut buffer = self.buffer.lock();
-        let mut calls = self.take_group();
+        let mut calls = self.take_group(turn);
         let Some(first) = calls.front() else { return Begun::Nothing };
         let active = match self.seat(first.bytes) {
             Ok(active) => active,
@@ -230,11 +234,11 @@ impl Shared {
             self.put_back(calls, &mut self.staging.lock());
         }
         if sabotage::is("ack_before_sync") {
-            self.landed(0, group.staged_bytes());
+            self.landed(0, group.calls(), group.staged_bytes());
             group.complete(self.flights.lock().on_durable.as_ref());
         }
         if let Err(error) = self.write(&buffer, &active) {
-            self.landed(1, group.staged_bytes());
+            self.landed(1, group.calls(), group.staged_bytes());
             group.refuse(error);
             return Begun::Refused;
         }
@@ -288,43 +292,6 @@ impl Shared {
         Ok(active)
     }
 
-    fn encode_group(&self, buffer: &mut Vec<u8>, active: &Active, calls: &mut VecDeque<Call>) -> Group {
-        let (first, synced_end) = (self.log.lock().next_seq, self.durable_end());
-        buffer.clear();
-        if !active.is_header_written {
-            let (generation, previous) = (active.generation, active.previous);
-            let (stream, ordinal) = (self.stream, self.ordinal);
-            SegmentHeader { wal_id: self.wal_id, generation, previous, first: active.first, stream, ordinal }.encode(buffer);
-        }
-        let mut group = Group { end: first, records: Vec::with_capacity(calls.len()), tickets: Vec::with_capacity(calls.len()) };
-        while let Some(call) = calls.front() {
-            if active.position + (buffer.len() + call.bytes) as u64 > active.capacity {
-                break;
-            }
-            let Some(call) = calls.pop_front() else { break };
-            let count = u32::try_from(call.entries.len()).expect("checked when staged");
-            let range = WalRange { stream: self.stream, first: group.end, count };
-            group.tickets.push(Ticket { range, bytes: call.bytes, done: call.done });
-            for entry in call.entries {
-                let head = RecordHeader {
-                    seq: group.end,
-                    synced_end,
-                    stream: self.stream,
-                    ordinal: self.ordinal,
-                    kind: entry.kind.code(),
-                    destination: entry.destination,
-                    body_len: 0,
-                    body_crc: 0,
-                };
-                head.encode(buffer, active.generation, active.position + buffer.len() as u64, &entry.body);
-                let (kind, destination, body) = (entry.kind, entry.destination, entry.body);
-                group.records.push(WalRecord { seq: group.end, stream: self.stream, kind, destination, body });
-                group.end = group.end.next();
-            }
-        }
-        group
-    }
-
     fn write(&self, buffer: &[u8], active: &Active) -> Result<(), AppendError> {
         match write_all_at(&*active.handles[0], buffer, active.position) {
             Ok(()) => Ok(()),
@@ -362,15 +329,33 @@ impl Shared {
 
     /// Syncs a written group, and completes every group that has become durable by it, in order.
     pub fn land(&self, written: &Written) {
+        if let Some(outcome) = self.sync(written) {
+            self.guarded(|| self.settle(written, outcome));
+        }
+    }
+
+    /// As [`land`](Self::land). On a slow disk, writes the next group before anybody is told, so that the disk has it before all who were
+    /// told are back with more.
+    fn land_and_go_on(&self, written: &Written, slot: usize) -> Begun {
+        let Some(outcome) = self.sync(written) else { return Begun::Nothing };
+        let may_go_on = outcome.is_ok() && self.flights_allowed() > 1;
+        let next = if may_go_on { self.write_next(slot, Turn::Synced) } else { Begun::Nothing };
+        self.guarded(|| self.settle(written, outcome));
+        next
+    }
+
+    /// Syncs a written group; nothing if it is not in flight any more.
+    fn sync(&self, written: &Written) -> Option<Result<(), WalIoError>> {
         self.guarded(|| {
             let is_there = self.flights.lock().groups.iter().any(|flight| flight.written.turn == written.turn);
-            if is_there {
+            is_there.then(|| {
                 let began = Instant::now();
                 let outcome = written.file.sync_data();
                 self.note_sync(began.elapsed());
-                self.settle(written, outcome.map_err(|error| WalIoError::new(&written.path, "sync", error)));
-            }
-        });
+                outcome.map_err(|error| WalIoError::new(&written.path, "sync", error))
+            })
+        })
+        .flatten()
     }
 
     fn settle(&self, written: &Written, outcome: Result<(), WalIoError>) {
@@ -382,7 +367,7 @@ impl Shared {
         if self.is_latched() {
             // What the failed sync concerned is not known, and nothing behind a lost group may be promised.
             for flight in groups.drain(..) {
-                self.landed(1, flight.group.staged_bytes());
+                self.landed(1, flight.group.calls(), flight.group.staged_bytes());
                 flight.group.refuse(AppendError::Latched);
             }
         }
@@ -391,7 +376,7 @@ impl Shared {
         }
         while let Some(mut flight) = groups.pop_front_if(|flight| flight.is_synced) {
             self.account(&flight);
-            self.landed(1, flight.group.staged_bytes());
+            self.landed(1, flight.group.calls(), flight.group.staged_bytes());
             flight.group.complete(on_durable.as_ref());
         }
     }
@@ -403,7 +388,7 @@ impl Shared {
             segment.used += flight.bytes;
             segment.is_durable = true;
         }
-        self.records.fetch_add(flight.group.tickets.iter().map(|ticket| u64::from(ticket.range.count)).sum(), Ordering::Relaxed);
+        self.records.fetch_add(flight.group.records(), Ordering::Relaxed);
         self.live_bytes.fetch_add(flight.bytes, Ordering::Relaxed);
         self.durable_end.store(flight.group.end.0, Ordering::Release);
     }
@@ -425,7 +410,7 @@ impl Shared {
                 continue;
             }
             let mut staging = self.staging.lock();
-            if !staging.calls.is_empty() && self.may_begin(&staging) {
+            if !staging.calls.is_empty() && self.may_begin(&staging, Turn::Staged) {
                 continue;
             }
             if staging.is_closing && staging.calls.is_empty() {
@@ -438,7 +423,7 @@ impl Shared {
 
     pub async fn run_inline(&self, slot: usize) {
         loop {
-            let begun = self.write_next(slot);
+            let begun = self.write_next(slot, Turn::Staged);
             if let Begun::Written(written) = &begun {
                 // others may write their groups before this one is synced, as on a slow disk
                 tokio::task::yield_now().await;
@@ -476,30 +461,6 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(|| self.spares.run_maker())).is_err() {
             self.latch_panicked("the thread that prepares segments panicked");
             self.spares.lose_maker();
-        }
-    }
-}
-
-impl Group {
-    fn staged_bytes(&self) -> usize {
-        self.tickets.iter().map(|ticket| ticket.bytes).sum()
-    }
-
-    /// Tells everybody; nothing when they were told before.
-    fn complete(&mut self, on_durable: Option<&OnDurable>) {
-        let records = std::mem::take(&mut self.records);
-        if let Some(on_durable) = on_durable.filter(|_| !records.is_empty()) {
-            on_durable(records);
-        }
-        for ticket in self.tickets.drain(..) {
-            let _ = ticket.done.send(Ok(ticket.range));
-        }
-    }
-
-    /// Tells everybody that it failed.
-    fn refuse(self, error: AppendError) {
-        for ticket in self.tickets {
-            let _ = ticket.done.send(Err(error));
         }
     }
 }

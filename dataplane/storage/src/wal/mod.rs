@@ -17,6 +17,7 @@ mod append;
 mod backlog;
 mod checkpoint;
 mod flush;
+mod group;
 pub mod format;
 mod inspect;
 mod open;

@@ -119,12 +119,62 @@ fn a_new_segment_is_begun_only_when_nothing_is_in_flight() {
     assert_eq!(got, order);
 }
 
+#[test]
+fn the_first_that_arrive_do_not_take_the_places_of_the_many_behind_them() {
+    let disk = MemDisk::new();
+    let log = rig(&disk, 1);
+    let stage = |count: usize| (0..count).map(|_| log.wal.stage(entries(&["x"])).expect("staged")).collect::<Vec<_>>();
+    let mut staged = stage(1);
+    let one = log.wal.write_now().expect("alone, one record is a group");
+    log.wal.sync_now(&one);
+    staged.extend(stage(35));
+    let many = log.wal.write_now().expect("nothing else is in flight");
+    staged.extend(stage(4));
+    assert!(log.wal.write_now().is_none(), "four of 39 are less than an eighth");
+    staged.extend(stage(1));
+    let share = log.wal.write_now().expect("five of 40 are an eighth");
+    staged.extend(stage(1));
+    assert!(log.wal.write_now().is_none());
+    log.wal.sync_now(&many);
+    log.wal.sync_now(&share);
+    log.wal.flush_now();
+    assert!(staged.iter_mut().all(|staged| matches!(staged.try_outcome(), Some(Ok(_)))), "and all land");
+}
+
+#[test]
+fn a_slow_disk_has_the_next_group_before_the_callers_of_the_one_before_are_told() {
+    let mem = MemDisk::new();
+    let during_first_sync = Arc::new(parking_lot::Mutex::new(None));
+    let disk = CountingDisk { during_sync: Arc::clone(&during_first_sync), ..CountingDisk::new(&mem, Duration::ZERO) };
+    let (wal, _) = Wal::open(Arc::new(disk), Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let (sink, files) = (Arc::clone(&seen), mem.clone());
+    wal.start_by_hand(Arc::new(move |records| {
+        let segment = files.open(&segments(&files)[0], OpenMode::Read).expect("there");
+        let mut bytes = vec![0; usize::try_from(segment.len().expect("a length")).expect("small")];
+        segment.read_at(&mut bytes, 0).expect("read");
+        let is_second_written = bytes.windows(6).any(|part| part == b"second");
+        sink.lock().extend(records.iter().map(|record| (text(record), is_second_written)));
+    }));
+    let late = wal.clone();
+    let stage_second = move || drop(late.stage(entries(&["second"])).expect("staged"));
+    *during_first_sync.lock() = Some(Box::new(stage_second) as Box<dyn FnOnce() + Send>);
+    drop(wal.stage(entries(&["first"])).expect("staged"));
+    wal.flush_now();
+    assert_eq!(*seen.lock(), [("first".to_owned(), true), ("second".to_owned(), true)]);
+    wal.close();
+}
+
+/// What a test does while a sync runs.
+type DuringSync = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
 /// Passes everything on; each sync of a segment takes a while, and how many run at once is counted.
 struct CountingDisk {
     inner: MemDisk,
     sync_takes: Duration,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
+    during_sync: DuringSync,
 }
 
 struct CountingFile {
@@ -132,13 +182,20 @@ struct CountingFile {
     sync_takes: Duration,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
+    during_sync: DuringSync,
+}
+
+impl CountingDisk {
+    fn new(inner: &MemDisk, sync_takes: Duration) -> Self {
+        Self { inner: inner.clone(), sync_takes, running: Arc::default(), most: Arc::default(), during_sync: Arc::default() }
+    }
 }
 
 impl Disk for CountingDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let inner = self.inner.open(path, mode)?;
-        let (running, most) = (Arc::clone(&self.running), Arc::clone(&self.most));
-        Ok(Arc::new(CountingFile { inner, sync_takes: self.sync_takes, running, most }))
+        let (running, most, during_sync) = (Arc::clone(&self.running), Arc::clone(&self.most), Arc::clone(&self.during_sync));
+        Ok(Arc::new(CountingFile { inner, sync_takes: self.sync_takes, running, most, during_sync }))
     }
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.inner.create_dir_all(path)
@@ -180,6 +237,9 @@ impl DiskFile for CountingFile {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(running, Ordering::SeqCst);
         std::thread::sleep(self.sync_takes);
+        if let Some(act) = self.during_sync.lock().take() {
+            act();
+        }
         let outcome = self.inner.sync_data();
         self.running.fetch_sub(1, Ordering::SeqCst);
         outcome
@@ -197,9 +257,9 @@ impl DiskFile for CountingFile {
 
 /// Appends from `threads` at once until the log holds `appends`; answers how many syncs of the log ran at once at most.
 fn syncs_at_once(sync_takes: Duration, threads: usize, appends: usize) -> usize {
-    let (running, most) = (Arc::default(), Arc::<AtomicUsize>::default());
     let mem = MemDisk::new();
-    let disk = CountingDisk { inner: mem.clone(), sync_takes, running, most: Arc::clone(&most) };
+    let disk = CountingDisk::new(&mem, sync_takes);
+    let most = Arc::clone(&disk.most);
     let config = WalConfig { segment_bytes: 1024 * 1024, ..config() };
     let (wal, _) = Wal::open(Arc::new(disk), Path::new(DIR), config, &Seeded::new(1)).expect("opened");
     most.store(0, Ordering::SeqCst);
