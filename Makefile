@@ -17,7 +17,9 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 dev: rocksdb ## build and start one node on this machine (Ctrl-C stops it)
-	cargo run --locked --quiet --package veena -- dev $(ARGS)
+	cargo build --locked --package veena
+	@echo "For the other terminal: alias veena='$(abspath $(CARGO_TARGET_DIR))/debug/veena'"
+	@exec $(CARGO_TARGET_DIR)/debug/veena dev $(ARGS)
 
 test: rocksdb tools-test ## every gate: format, lints, tests, documents, tree
 	.ci/gates/all

@@ -18,6 +18,21 @@ pub fn retention(text: &str) -> Result<Duration, String> {
     if text == "forever" { Ok(Duration::ZERO) } else { duration(text) }
 }
 
+/// How long a lease lasts. To the server 0 is "not said", which nobody means who says it.
+pub fn lease(text: &str) -> Result<Duration, String> {
+    let lease = duration(text)?;
+    if millis(lease) == 0 { Err("a lease lasts at least 1ms".to_owned()) } else { Ok(lease) }
+}
+
+/// A number of partitions. To the server 0 is "not said", which nobody means who says it.
+pub fn partitions(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("a topic has at least one partition; leave the flag out for the usual number".to_owned()),
+        Ok(partitions) => Ok(partitions),
+        Err(_) => Err("want a whole number from 1".to_owned()),
+    }
+}
+
 /// A header of a message: `name=value`.
 pub fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -71,6 +86,9 @@ mod tests {
         assert_eq!(retention("forever"), Ok(Duration::ZERO));
         assert_eq!(retention("24h"), Ok(Duration::from_secs(86_400)));
         assert!(retention("24").expect_err("no unit").contains("want a number with a unit"));
+        assert_eq!((lease("30s"), partitions("1")), (Ok(Duration::from_secs(30)), Ok(1)));
+        assert!(lease("0s").is_err() && lease("999us").is_err() && partitions("-1").is_err() && partitions("x").is_err());
+        assert!(partitions("0").expect_err("none").contains("at least one partition"));
         assert_eq!(header("a=b=c"), Ok(("a".into(), "b=c".into())));
         assert!(header("=x").is_err() && header("x").is_err());
     }

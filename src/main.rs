@@ -7,8 +7,6 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::commands::{Cli, Command};
 use crate::output::Failure;
 
@@ -18,7 +16,7 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Dev(args) => commands::node::dev(args),
         Command::Node(args) => commands::node::run(args),

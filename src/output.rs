@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use veena_client::ClientError;
-use veena_contract::Effect;
+use veena_contract::{Effect, ErrorCode};
 
 /// Why a command ends without having done what was asked.
 #[derive(Debug)]
@@ -27,13 +27,16 @@ impl From<anyhow::Error> for Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let advice = match (error.effect, error.status) {
-            (Effect::Possible, _) => "; it may have been done: look before you repeat it",
-            (Effect::None, None) => "; is a node running there? (veena dev starts one, -s names another)",
-            (Effect::None, _) => "",
+        let effect = match (error.effect, error.status) {
+            (Effect::Possible, _) => "it may have been done (effect: possible): look before you repeat it",
+            (Effect::None, None) => "nothing was done (effect: none); is a node running there? (veena dev starts one, -s names another)",
+            (Effect::None, _) => "nothing was done (effect: none)",
         };
         let code = error.code.as_deref().map(|code| format!(" [{code}]")).unwrap_or_default();
-        Self::Failed(anyhow::anyhow!("{error}{code}{advice}"))
+        // A newer server may have codes whose page is not among ours.
+        let known = ErrorCode::ALL.iter().find(|known| error.code.as_deref() == Some(known.as_str()));
+        let page = known.map(|code| format!("; see docs/errors/{}.md", code.as_str())).unwrap_or_default();
+        Self::Failed(anyhow::anyhow!("{error}{code}\n  {effect}{page}"))
     }
 }
 
@@ -111,4 +114,28 @@ pub fn confirm(question: &str) -> io::Result<Option<bool>> {
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(Some(matches!(answer.trim(), "y" | "Y" | "yes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(status: Option<u16>, code: Option<&str>, effect: Effect) -> String {
+        let code = code.map(str::to_owned);
+        let error = ClientError { status, code, effect, is_retryable: false, text: "it broke".to_owned(), retry_after: None };
+        match Failure::from(error) {
+            Failure::Failed(error) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_effect_and_its_page() {
+        let text = told(Some(404), Some("topic_not_found"), Effect::None);
+        assert_eq!(text, "it broke (status 404) [topic_not_found]\n  nothing was done (effect: none); see docs/errors/topic_not_found.md");
+        let text = told(Some(502), Some("outcome_unknown"), Effect::Possible);
+        assert!(text.contains("may have been done (effect: possible)") && text.contains("docs/errors/outcome_unknown.md"), "{text}");
+        assert!(!told(Some(400), Some("not_of_this_version"), Effect::None).contains("docs/"), "no page is named that is not there");
+        assert!(told(None, None, Effect::None).contains("is a node running there?"));
+    }
 }

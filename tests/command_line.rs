@@ -2,10 +2,12 @@
 
 use std::process::{Output, Stdio};
 
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
+use veena_loadtest_driver::logs;
+use veena_loadtest_driver::node::free_addr;
 
-use crate::support::{BIN, scratch, start};
+use crate::support::{BIN, scratch, start, start_with};
 
 struct Shell {
     server: String,
@@ -75,8 +77,14 @@ async fn a_command_says_why_it_failed_and_ends_with_the_right_code() {
     let mut node = start(dir.path()).await;
     let shell = Shell { server: format!("http://{}", node.addr()) };
 
-    assert!(shell.fails("topic info nosuch", 1).await.contains("topic not found (status 404) [topic_not_found]"));
-    assert!(shell.fails("topic rm nosuch", 2).await.contains("say -f"), "nobody can be asked");
+    let refused =
+        "error: topic not found (status 404) [topic_not_found]\n  nothing was done (effect: none); see docs/errors/topic_not_found.md\n";
+    for line in ["topic info nosuch", "topic rm nosuch", "topic rm -f nosuch", "sub nosuch -n 1"] {
+        assert_eq!(shell.fails(line, 1).await, refused, "{line}");
+    }
+    shell.ok("topic add kept").await;
+    assert!(shell.fails("topic rm kept", 2).await.contains("say -f"), "nobody can be asked");
+    assert!(shell.fails("topic add a --partitions 0", 2).await.contains("at least one partition"));
     assert!(shell.fails("topic edit nosuch --visibility 1m", 2).await.contains("fixed when a topic is created"));
     assert!(shell.fails("topic add a --delay 1s", 2).await.contains("--parent"));
     assert!(shell.fails("topic add a --retention 5", 2).await.contains("want a number with a unit"));
@@ -96,6 +104,48 @@ async fn a_node_without_accounts_is_not_opened_to_others_by_accident() {
     assert!(text.contains("--insecure-listen"), "{text}");
     let text = shell.fails("node --log-level loud --port 0 --addr nowhere", 2).await;
     assert!(text.contains("config: --log-level"), "{text}");
+    let text = shell.fails("node --log-level loud --addr junk", 2).await;
+    assert!(text.contains("--log-level") && text.contains("http.addr \"junk\": want host:port"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variable_that_sets_nothing_is_told_with_the_one_that_was_meant() {
+    let dir = scratch();
+    let mut node = start_with(dir.path(), std::path::Path::new(BIN), &[("VEENA_HTTP_READ_TIMOUT", "5s")]).await;
+    node.stop(crate::support::STOP_DEADLINE).await.expect("a clean stop");
+    let told = logs::unexpected(&node.config().log, &[]).expect("a log");
+    assert!(told.len() == 1 && told[0].contains("VEENA_HTTP_READ_TIMOUT") && told[0].contains("VEENA_HTTP_READ_TIMEOUT"), "{told:?}");
+}
+
+/// What a node for trying things out prints until it is ready or ends.
+async fn dev(port: u16, data: &std::path::Path) -> (tokio::process::Child, String) {
+    let mut command = Command::new(BIN);
+    command.args(["dev", "--port", &port.to_string(), "--log-level", "error", "--data-dir"]).arg(data);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut said = String::new();
+    while let Some(line) = lines.next_line().await.expect("text") {
+        said += &format!("{line}\n");
+        if line.starts_with("Ctrl-C") {
+            return (child, said);
+        }
+    }
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).await.expect("text");
+    (child, said)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_to_try_says_how_it_is_reached_and_a_second_one_how_it_runs_beside_it() {
+    let dir = scratch();
+    let port = || free_addr().expect("a free port").port();
+    let (first_port, data) = (port(), dir.path().join("first"));
+    let (_first, said) = dev(first_port, &data).await;
+    assert!(said.contains(&format!("veena topic ls -s http://127.0.0.1:{first_port}\n")), "{said}");
+    for (port, data) in [(first_port, dir.path().join("second")), (port(), data)] {
+        let (mut second, said) = dev(port, &data).await;
+        assert_eq!(second.wait().await.expect("it ends").code(), Some(1), "{said}");
+        assert!(said.contains("a node runs there already") && said.contains("--port 7943 --data-dir DIR"), "{said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,46 @@
 //! One data directory has one process.
 
-use std::path::Path;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use veena_loadtest_driver::api::Client;
-use veena_loadtest_driver::node::{NodeConfig, free_addr};
+use veena_loadtest_driver::node::{NodeConfig, NodeProcess, free_addr};
 
-use crate::support::{BIN, consume_exactly, create_narrow, produce_all, scratch, start};
+use crate::support::{BIN, consume_exactly, create_narrow, produce_all, scratch, start, until};
+
+fn signal(node: &NodeProcess, which: &str) {
+    let status = Command::new("kill").args([which, &node.pid().to_string()]).status().expect("kill runs");
+    assert!(status.success(), "kill {which}");
+}
+
+/// What each thread of a node does.
+fn states(node: &NodeProcess) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", node.pid())).expect("the node lives");
+    let stats = threads.map(|thread| std::fs::read_to_string(thread.expect("listed").path().join("stat")).expect("readable"));
+    // Behind the name, which may hold anything.
+    stats.map(|stat| stat.rsplit(") ").next().and_then(|rest| rest.split(' ').next()).expect("a state").to_owned()).collect()
+}
+
+/// What is below a directory: bytes and the time of the last change.
+fn files(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(dir).expect("listed") {
+            let path = entry.expect("listed").path();
+            let changed = path.metadata().and_then(|metadata| metadata.modified()).expect("told");
+            if path.is_dir() {
+                found.insert(path.clone(), (changed, Vec::new()));
+                left.push(path);
+            } else {
+                found.insert(path.clone(), (changed, std::fs::read(&path).expect("readable")));
+            }
+        }
+    }
+    found
+}
 
 #[tokio::test]
 async fn a_second_process_on_one_data_directory_refuses_to_start_and_leaves_the_first_alone() {
@@ -16,7 +50,13 @@ async fn a_second_process_on_one_data_directory_refuses_to_start_and_leaves_the_
     create_narrow(&mut client, "orders", 30_000).await;
     let mut second = NodeConfig::in_dir(Path::new(BIN), dir.path());
     second.log = dir.path().join("second.log");
+    // While the first one stands still, whatever changes was changed by the second.
+    signal(&node, "-STOP");
+    until("all its threads stand still", || async { states(&node).iter().all(|state| state == "T") }).await;
+    let before = files(&second.data_dir);
     let status = second.run_to_end(free_addr().expect("a free port"), Duration::from_secs(20)).await.expect("it ends by itself");
+    assert!(files(&second.data_dir) == before, "it touched a file");
+    signal(&node, "-CONT");
     assert!(!status.success(), "{status}");
     let told = std::fs::read_to_string(&second.log).expect("a log");
     let shown = second.data_dir.display().to_string();

@@ -7,7 +7,11 @@ mod produce;
 mod read;
 mod topic;
 
-use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use veena_client::Client;
 
 use crate::output::{self, Failure, Outcome};
@@ -26,11 +30,45 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The node that is talked to when none is named.
+pub const SERVER: &str = "http://127.0.0.1:7942";
+/// Commands for which flags of all others mean nothing, with those flags.
+const WITHOUT: [(&str, &[&str]); 3] = [("dev", &["server", "json"]), ("node", &["server", "json"]), ("log", &["server"])];
+
+impl Cli {
+    /// Reads a command line. A flag that would do nothing is refused.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut grammar = Self::grammar();
+        let matches = grammar.try_get_matches_from_mut(words)?;
+        let name = matches.subcommand_name().unwrap_or_default();
+        for flag in without(name) {
+            if matches.value_source(flag) == Some(ValueSource::CommandLine) {
+                return Err(grammar.error(ErrorKind::UnknownArgument, format!("--{flag} means nothing to `veena {name}`")));
+            }
+        }
+        Self::from_arg_matches(&matches)
+    }
+
+    /// The commands, each with the flags that mean something to it: the others are there, since they are of every command, and not shown.
+    fn grammar() -> clap::Command {
+        let grammar = Self::command();
+        let global: Vec<Arg> = grammar.get_arguments().cloned().collect();
+        WITHOUT.iter().fold(grammar, |grammar, (name, flags)| {
+            let hidden = global.iter().filter(|flag| flags.contains(&flag.get_id().as_str())).map(|flag| flag.clone().hide(true));
+            grammar.mut_subcommand(name, |command| command.args(hidden))
+        })
+    }
+}
+
+fn without(name: &str) -> &'static [&'static str] {
+    WITHOUT.iter().find(|(command, _)| *command == name).map_or(&[], |(_, flags)| flags)
+}
+
 /// Flags of every command that talks to a node.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// The node to talk to.
-    #[arg(short, long, global = true, env = "VEENA_ADDR", default_value = "http://127.0.0.1:7942", value_name = "URL")]
+    #[arg(short, long, global = true, env = "VEENA_ADDR", default_value = SERVER, value_name = "URL")]
     pub server: String,
     /// Print JSON, one value a line, instead of text.
     #[arg(long, global = true)]
@@ -49,8 +87,12 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a node on this machine, for trying things out.
+    ///
+    /// It lets in this machine only and logs text. These flags alone steer it: it reads no file and no VEENA_* variable.
     Dev(node::DevArgs),
     /// Start a node.
+    ///
+    /// Later sources of a setting win: built-in values, the file, VEENA_* variables, these flags.
     #[command(visible_alias = "serve")]
     Node(node::NodeArgs),
     /// Create, list, change and delete topics.
@@ -95,13 +137,11 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        Cli::grammar().debug_assert();
     }
 
     #[test]
@@ -117,5 +157,35 @@ mod tests {
             }
         }
         check(&Cli::command(), "");
+    }
+
+    fn read(line: &str) -> Result<Cli, clap::Error> {
+        Cli::read(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn a_flag_that_would_do_nothing_is_neither_shown_nor_taken() {
+        for (name, flags) in WITHOUT {
+            let help = read(&format!("veena {name} --help")).expect_err("help is not a command").to_string();
+            for flag in flags {
+                assert!(!help.contains(&format!("--{flag}")), "veena {name} --help shows --{flag}");
+            }
+        }
+        for line in ["dev -s x", "-s x dev", "node --json", "serve --json", "log verify -s x .", "log -s x verify ."] {
+            let text = read(&format!("veena {line}")).expect_err(line).to_string();
+            assert!(text.contains("means nothing to"), "{line}: {text}");
+        }
+        let inner = read("veena log verify --help").expect_err("help").to_string();
+        assert!(inner.contains("--json") && !inner.contains("--server"), "{inner}");
+    }
+
+    #[test]
+    fn a_flag_of_every_command_is_taken_before_and_behind_its_name() {
+        for line in ["-s http://a:1 --json topic ls", "topic ls -s http://a:1 --json", "topic -s http://a:1 ls --json"] {
+            let cli = read(&format!("veena {line}")).expect(line);
+            assert_eq!((cli.global.server.as_str(), cli.global.json), ("http://a:1", true), "{line}");
+        }
+        assert!(read("veena log verify . --json").expect("taken").global.json);
+        assert_eq!(read("veena dev").expect("taken").global.server, SERVER);
     }
 }

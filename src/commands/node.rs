@@ -1,13 +1,19 @@
 //! `veena dev` and `veena node`: start a node in this process.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 use veena_node::config::LogConfig;
-use veena_node::{Config, Flags, LogFormat, LogLevel, Ready};
+use veena_node::{BootError, Config, DataDirError, Flags, ListenError, LogFormat, LogLevel, NodeError, Ready};
 use veena_raftstore::RaftStore;
 
+use super::SERVER;
 use crate::output::{self, Failure, Outcome};
+
+/// How a second node is started beside one that runs.
+const DEV_ELSEWHERE: &str = "veena dev --port 7943 --data-dir DIR, or make dev ARGS='--port 7943 --data-dir DIR'";
+const NODE_ELSEWHERE: &str = "veena node --addr 127.0.0.1:7943 --data-dir DIR";
 
 /// A node for trying things out: this machine only, text logs.
 #[derive(Debug, Args)]
@@ -15,7 +21,7 @@ pub struct DevArgs {
     /// The port to listen on.
     #[arg(long, default_value_t = 7942, value_name = "PORT")]
     port: u16,
-    /// Where everything is kept (default: ~/.veena/data).
+    /// Where everything is kept; created if it is not there (default: ~/.veena/data).
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// What is logged: debug, info, warn or error.
@@ -23,7 +29,7 @@ pub struct DevArgs {
     log_level: String,
 }
 
-/// A node. Built-in values, then the file, then VEENA_* variables, then these flags.
+/// A node, as it is configured.
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     /// A JSON file with settings.
@@ -38,7 +44,7 @@ pub struct NodeArgs {
     /// This node's name; fixed once the data directory exists.
     #[arg(long, value_name = "NAME")]
     node_id: Option<String>,
-    /// Where everything is kept.
+    /// Where everything is kept; created if it is not there (default: ./data, below the current directory).
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
     /// What is logged: debug, info, warn or error.
@@ -67,8 +73,9 @@ pub fn dev(args: DevArgs) -> Outcome {
         .with("storage.data_dir", Some(data_dir.display()))
         .with("log.level", Some(args.log_level));
     let config = Config::load(base, None, |_| None, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
+    veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
     let shown = data_dir.display().to_string();
-    start(&config, false, move |ready| welcome(ready, &shown))
+    start(&config, false, DEV_ELSEWHERE, move |ready| welcome(ready, &shown))
 }
 
 /// Runs a node.
@@ -87,7 +94,9 @@ pub fn run(args: NodeArgs) -> Outcome {
         .with("storage.slow_flush", args.slow_flush);
     let env = |name: &str| std::env::var(name).ok();
     let config = Config::load(Config::default(), file.as_deref(), env, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
-    start(&config, args.insecure_listen, |_| {})
+    veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
+    veena_node::warn_of_unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
+    start(&config, args.insecure_listen, NODE_ELSEWHERE, |_| {})
 }
 
 fn home() -> Result<PathBuf, Failure> {
@@ -101,8 +110,7 @@ fn read_config(path: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("{path} is not UTF-8")))
 }
 
-fn start(config: &Config, allow_open: bool, on_ready: impl FnOnce(&Ready)) -> Outcome {
-    veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
+fn start(config: &Config, allow_open: bool, elsewhere: &str, on_ready: impl FnOnce(&Ready)) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("veena").build()?;
     let outcome = runtime.block_on(async {
         let stop = async {
@@ -113,13 +121,30 @@ fn start(config: &Config, allow_open: bool, on_ready: impl FnOnce(&Ready)) -> Ou
         };
         let serving = veena_node::serve(config, allow_open, RaftStore::open, on_ready, stop);
         tokio::select! {
-            outcome = serving => outcome.map_err(|error| Failure::Failed(error.into())),
+            outcome = serving => outcome.map_err(|error| failure(error, elsewhere)),
             () = insisted() => Err(Failure::Failed(anyhow::anyhow!("stopped without waiting; the next start recovers"))),
         }
     });
     // Blocking calls that are still under way are not worth waiting for: everything durable is synced.
     runtime.shutdown_background();
     outcome
+}
+
+/// Why a node did not start or ended; who met a node that runs already is told how to start another.
+fn failure(error: NodeError, elsewhere: &str) -> Failure {
+    let is_taken = match &error {
+        NodeError::Listen(ListenError::Refused { source, .. }) => source.kind() == io::ErrorKind::AddrInUse,
+        NodeError::Boot(BootError::DataDir(DataDirError::InUse { .. })) => true,
+        _ => false,
+    };
+    let error = anyhow::Error::from(error);
+    Failure::Failed(if is_taken {
+        anyhow::anyhow!(
+            "{error:#}\n  most likely a node runs there already. Another one needs another port and another directory: {elsewhere}"
+        )
+    } else {
+        error
+    })
 }
 
 /// Completes when the user presses Ctrl-C a second time.
@@ -133,6 +158,7 @@ async fn insisted() {
 
 fn welcome(ready: &Ready, data_dir: &str) {
     let url = format!("http://{}", ready.addr);
+    let server = if url == SERVER { String::new() } else { format!(" -s {url}") };
     let text = format!(
         "\nVeena is ready: {url}\n\
          Data: {data_dir}{}\n\
@@ -141,7 +167,11 @@ fn welcome(ready: &Ready, data_dir: &str) {
            curl -X POST {url}/v1/topics -H 'Content-Type: application/json' -d '{{\"name\":\"hello\",\"partitions\":1}}'\n  \
            curl -X POST {url}/v1/topics/hello/produce -H 'X-Veena-Client: me' --data-binary 'first message'\n  \
            curl '{url}/v1/topics/hello/consume?wait=5s'\n\n\
-         Or: veena topic ls, veena pub hello 'second message', veena sub hello. Ctrl-C stops the node.\n",
+         Or:\n  \
+           veena topic ls{server}\n  \
+           veena pub hello 'second message'{server}\n  \
+           veena sub hello{server}\n\n\
+         Ctrl-C stops the node.\n",
         if ready.is_new { " (new)" } else { "" }
     );
     // A closed terminal is no reason to stop.

@@ -94,7 +94,8 @@ pub async fn subscribe(global: &Global, args: SubArgs) -> Outcome {
         outcome = receive(global, &client, &args, &mut received) => outcome,
         stopped = tokio::signal::ctrl_c() => stopped.map_err(Failure::from),
     };
-    if !global.json && !args.raw {
+    // Before the first message an error says enough.
+    if !global.json && !args.raw && (outcome.is_ok() || received > 0) {
         eprintln!("{received} message(s)");
     }
     outcome

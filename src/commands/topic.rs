@@ -75,8 +75,8 @@ pub enum TopicCommand {
 pub struct AddArgs {
     /// The topic's name: A-Z a-z 0-9 . _ -
     topic: String,
-    /// How many partitions; only grows.
-    #[arg(long, value_name = "N")]
+    /// How many partitions; only grows (default: as many as the parent, else the server's number, which is 3 unless it was changed).
+    #[arg(long, value_parser = flags::partitions, value_name = "N")]
     partitions: Option<u32>,
     /// How long messages are kept: a duration of at least 1h, or "forever".
     #[arg(long, value_parser = flags::retention, value_name = "DURATION")]
@@ -85,7 +85,7 @@ pub struct AddArgs {
     #[arg(long, value_name = "BYTES")]
     retention_bytes: Option<u64>,
     /// How long a lease lasts; cannot be changed later.
-    #[arg(long, value_parser = flags::duration, value_name = "DURATION")]
+    #[arg(long, value_parser = flags::lease, value_name = "DURATION")]
     visibility: Option<Duration>,
     /// How many messages of one partition may be leased at once.
     #[arg(long, value_name = "N")]
@@ -116,7 +116,7 @@ pub struct EditArgs {
     #[arg(long, value_name = "BYTES")]
     retention_bytes: Option<u64>,
     /// More partitions than now. Keys of new messages are spread anew.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_parser = flags::partitions, value_name = "N")]
     partitions: Option<u32>,
     /// How many messages of one partition may be leased at once.
     #[arg(long, value_name = "N")]
@@ -213,15 +213,32 @@ async fn edit(global: &Global, args: EditArgs) -> Outcome {
 }
 
 async fn remove(global: &Global, topic: &str, force: bool) -> Outcome {
+    let client = global.client()?;
     if !force {
-        match output::confirm(&format!("Delete {topic} with all its messages?"))? {
+        let detail = client.topic(topic, None).await?;
+        match output::confirm(&question(&detail.topic))? {
             Some(true) => {}
             Some(false) => return Err(Failure::Failed(anyhow::anyhow!("not deleted"))),
             None => return Err(Failure::Usage("nobody can be asked here: say -f to delete the topic with its messages".to_owned())),
         }
     }
-    global.client()?.delete_topic(topic).await?;
+    client.delete_topic(topic).await?;
     if global.json { Ok(()) } else { output::line(format!("deleted {topic}")) }
+}
+
+/// What is asked before a topic is deleted: who loses what.
+fn question(topic: &Topic) -> String {
+    let name = &topic.name;
+    match &topic.children[..] {
+        [] => format!("Delete {name} with all its messages?"),
+        [child] => format!("{name} feeds {child}, which becomes standalone and keeps its messages. Delete {name} with all its own?"),
+        children => {
+            format!(
+                "{name} feeds {}, which become standalone and keep their messages. Delete {name} with all its own?",
+                children.join(", ")
+            )
+        }
+    }
 }
 
 async fn children(global: &Global, parent: &str) -> Outcome {
@@ -322,4 +339,32 @@ fn retention_text(retention_ms: u64) -> String {
 
 fn millis_text(millis: u64) -> String {
     format_duration(Duration::from_millis(millis)).replace("h0m0s", "h").replace("m0s", "m")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::commands::Cli;
+
+    #[test]
+    fn who_deletes_a_parent_is_told_what_becomes_of_its_children() {
+        let topic = |children: &[&str]| {
+            let children = children.iter().map(|&child| child.to_owned()).collect();
+            Topic { name: "orders".to_owned(), children, ..Topic::default() }
+        };
+        assert_eq!(question(&topic(&[])), "Delete orders with all its messages?");
+        assert!(question(&topic(&["audit"])).starts_with("orders feeds audit, which becomes standalone"));
+        assert!(question(&topic(&["audit", "reminder"])).starts_with("orders feeds audit, reminder, which become standalone"));
+    }
+
+    #[test]
+    fn the_help_names_the_number_of_partitions_that_a_server_takes_by_itself() {
+        let mut command = Cli::command();
+        let add = command.find_subcommand_mut("topic").and_then(|topic| topic.find_subcommand_mut("add")).expect("a command");
+        let help = add.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let usual = veena_node::Config::default().topic.default_partitions;
+        assert!(help.contains(&format!("which is {usual} unless it was changed")), "{help}");
+    }
 }

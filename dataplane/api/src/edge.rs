@@ -134,8 +134,7 @@ fn admit<'a>(state: &ApiState, parts: &Parts, matched: Option<Matched<'a>>, verb
     };
     let writes = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
     if writes && state.config.cross_site_guard && !is_safe_across_sites(&parts.headers) {
-        let text =
-            "unsupported media type: send Content-Type application/json or application/octet-stream, or name the client in X-Narad-Client";
+        let text = "unsupported media type: send Content-Type application/json or application/octet-stream, or name the client in X-Narad-Client or X-Veena-Client";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorCode::UnsupportedMediaType, text));
     }
     let verb = verb.ok_or_else(|| Problem::method_not_allowed(matched.route.allow()))?;

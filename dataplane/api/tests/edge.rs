@@ -26,6 +26,9 @@ async fn a_write_from_another_site_is_refused_before_its_method_is_judged() {
     {
         assert_eq!(client.request(method, path, &[], b"").await.status, status, "{method} {path}");
     }
+    let refused = client.request("POST", "/v1/topics", &[], b"").await;
+    let text = refused.refusal(415, "unsupported_media_type");
+    assert!(text.contains("X-Narad-Client or X-Veena-Client"), "it must name both headers that help: {text}");
     for header in [("X-Narad-Client", "x"), ("X-Veena-Client", "x"), ("Content-Type", "application/octet-stream")] {
         assert_eq!(client.request("POST", "/v1/topics/t/consume", &[header], b"").await.status, 405);
     }

@@ -83,7 +83,9 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
 
     // 1 the directory: nothing below it is touched without its lock
     let data = open_data_dir(config, &disk, &write_io, &entropy).await?;
-    info!(node = %data.node, path = %data.path.display(), new = data.is_new, "data directory opened");
+    // A relative path says little in a log that is read elsewhere.
+    let path = std::path::absolute(&data.path).unwrap_or_else(|_| data.path.clone());
+    info!(node = %data.node, path = %path.display(), new = data.is_new, "data directory opened");
 
     // 2 the metadata log and the metastore: the engine must know which topics live
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;

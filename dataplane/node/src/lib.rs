@@ -16,7 +16,7 @@ pub mod system;
 pub mod telemetry;
 
 pub use boot::{BootError, NodeParts};
-pub use config::{Config, ConfigError, Flags, LogFormat, LogLevel};
+pub use config::{Config, ConfigError, Flags, LogFormat, LogLevel, warn_of_unknown_variables};
 pub use data_dir::{DataDir, DataDirError};
 pub use listen::{ListenError, Listening};
 pub use serve::{NodeError, Ready, serve};

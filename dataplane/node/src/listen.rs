@@ -54,13 +54,18 @@ pub struct Listening {
     pub is_open: bool,
 }
 
+/// The two halves of `host:port`; the host may be empty.
+pub(crate) fn host_and_port(addr: &str) -> Option<(&str, u16)> {
+    let (host, port) = addr.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
 /// Opens the port. An address that other machines can reach is refused unless `allow_open`.
 ///
 /// # Errors
 /// [`ListenError`].
 pub async fn listen(addr: &str, allow_open: bool) -> Result<Listening, ListenError> {
-    let (host, port) = addr.rsplit_once(':').ok_or_else(|| ListenError::Malformed { addr: addr.to_owned() })?;
-    let port: u16 = port.parse().map_err(|_| ListenError::Malformed { addr: addr.to_owned() })?;
+    let (host, port) = host_and_port(addr).ok_or_else(|| ListenError::Malformed { addr: addr.to_owned() })?;
     let host = if host.is_empty() { "0.0.0.0" } else { host.trim_start_matches('[').trim_end_matches(']') };
     let unresolved = |source| ListenError::Unresolved { addr: addr.to_owned(), source };
     let mut found = lookup_host((host, port)).await.map_err(unresolved)?;

@@ -66,6 +66,10 @@ impl NodeConfig {
             None => Command::new(&self.bin),
         };
         command.arg("node").args(["--addr", &addr.to_string()]).arg("--data-dir").arg(&self.data_dir).args(["--log-format", "json"]);
+        // What steers the harness is inherited, and a node warns of variables that it does not know.
+        for name in ["VEENA_BIN", "VEENA_CHAOS_MINUTES", "VEENA_CHAOS_SEED"] {
+            command.env_remove(name);
+        }
         command.args(&self.flags).envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)

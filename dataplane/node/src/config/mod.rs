@@ -5,6 +5,7 @@
 
 mod keys;
 mod show;
+mod unknown;
 mod value;
 
 use std::path::PathBuf;
@@ -13,8 +14,11 @@ use std::time::Duration;
 use serde_json::Value;
 use veena_contract::limits;
 
+use crate::listen::host_and_port;
+
 pub use keys::{KEYS, Key};
 pub use show::reference;
+pub use unknown::warn_of_unknown_variables;
 pub use value::Raw;
 
 /// Everything that is wrong with a configuration.
@@ -280,6 +284,7 @@ impl Config {
             }
         };
         let (http, storage, topic, fanout) = (&self.http, &self.storage, &self.topic, &self.fanout);
+        require(host_and_port(&http.addr).is_some(), &format!("http.addr {:?}: want host:port", http.addr));
         require(!http.read_timeout.is_zero(), "http.read_timeout must be above 0");
         require(!http.idle_timeout.is_zero(), "http.idle_timeout must be above 0");
         require(!http.write_timeout.is_zero(), "http.write_timeout must be above 0");

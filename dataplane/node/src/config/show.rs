@@ -87,7 +87,7 @@ Made from the table of keys in `dataplane/node/src/config/keys.rs`; a test compa
 
 Later sources win: built-in values, the file of `veena node --config`, environment variables, flags. The file is one JSON object with a
 section for the part of a key before the point. A key that is not known, or a value that makes no sense, stops the start, and everything that
-is wrong is reported at once. Durations are text, like `\"10s\"` or `\"1m30s\"`.
+is wrong is reported at once; a `VEENA_*` variable that is not known is warned of. Durations are text, like `\"10s\"` or `\"1m30s\"`.
 
 | Key | Default | Variable | Flag | Meaning |
 |---|---|---|---|---|

@@ -26,7 +26,8 @@ fn a_later_source_wins() {
 #[test]
 fn every_error_is_reported_at_once() {
     let file = r#"{"http":{"read_timeout":10,"colour":"red"},"broker":{},"log":{"level":"loud"},"topic":{"max_partitions":0}}"#;
-    let error = load(Some(file), &[("VEENA_FANOUT_LINGER_MS", "-1")], &Flags::default().with("http.port", Some("x"))).expect_err("refused");
+    let env = [("VEENA_FANOUT_LINGER_MS", "-1"), ("VEENA_HTTP_ADDR", "junk")];
+    let error = load(Some(file), &env, &Flags::default().with("http.port", Some("x"))).expect_err("refused");
     let text = error.to_string();
     assert!(text.starts_with("config: "), "{text}");
     let parts = [
@@ -35,6 +36,7 @@ fn every_error_is_reported_at_once() {
         "unknown key broker",
         "log.level: want one of debug, info, warn, error, not \"loud\"",
         "topic.max_partitions must be above 0",
+        "http.addr \"junk\": want host:port",
         "VEENA_FANOUT_LINGER_MS: want a whole number from 0",
         "--port: want a whole number from 0, not \"x\"",
     ];
