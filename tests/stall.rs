@@ -35,12 +35,18 @@ async fn a_disk_that_stands_still_is_told_to_those_who_wait_and_refuses_those_wh
         expected.push(text);
     };
     assert!(refused.retry_after.is_some(), "a refusal says when to come again");
+    let ready = later.get("/readyz").await.expect("an answer");
+    let text = String::from_utf8_lossy(&ready.body).into_owned();
+    assert!(ready.status == 503 && text.contains("the disk does not answer"), "a node that refuses is not ready, and says why: {text}");
+    assert_eq!(support::metric(addr, "veena_ready").await, 0.0);
+    assert_eq!(later.get("/healthz").await.expect("an answer").status, 200);
     let unknown = first.await.expect("no panic").expect("an answer");
     assert_eq!(unknown.status, 502, "{}", String::from_utf8_lossy(&unknown.body));
 
     std::fs::remove_file(&stall).expect("the disk moves again");
     let accepted = || async { Client::new(addr).produce("orders", None, b"after").await.expect("an answer").status == 202 };
     support::until("produce is accepted again", accepted).await;
+    assert_eq!(later.get("/readyz").await.expect("an answer").status, 200);
     expected.push("after".to_owned());
     let mut texts = support::texts(&support::consume_exactly(&mut later, "orders", expected.len()).await);
     // The two that waited first went in side by side.

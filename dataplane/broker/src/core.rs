@@ -288,6 +288,12 @@ impl Core {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Do records wait for a sync of the WAL that does not come? It takes no more of them then.
+    #[must_use]
+    pub fn is_wal_stalled(&self) -> bool {
+        self.wal_pulse.is_stalled(self.wal.has_staged(), self.now_ms())
+    }
+
     /// Where records of a topic's partition go.
     #[must_use]
     pub fn destination_of(record: &TopicRecord, partition: PartitionIndex) -> Destination {

@@ -337,8 +337,8 @@ impl Broker {
         lags
     }
 
-    /// Why not everything is as promised now: a latched WAL, a full disk, acks that cannot be written, stopping. The metastore is judged
-    /// elsewhere.
+    /// Why not everything is as promised now: a WAL that is latched or stands still, a full disk, acks that cannot be written, stopping. The
+    /// metastore is judged elsewhere.
     #[must_use]
     pub fn not_ready_reason(&self) -> Option<String> {
         if self.core.is_stopping() {
@@ -347,6 +347,7 @@ impl Broker {
         let is_low = self.core.is_disk_low.load(std::sync::atomic::Ordering::Relaxed);
         let reasons: Vec<String> = [
             self.core.wal.status().latched.map(|reason| format!("ingress wal: {reason}")),
+            self.core.is_wal_stalled().then(|| "ingress wal: the disk does not answer".into()),
             is_low.then(|| "the data disk has less free room than its reserve".into()),
             self.core.settle.failing().map(|reason| format!("acks are in memory alone, the settle journal cannot be written: {reason}")),
         ]

@@ -172,8 +172,7 @@ fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessa
 
 async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
     let count = entries.len() as u64;
-    let now = core.now_ms();
-    if core.wal_pulse.is_stalled(core.wal.has_staged(), now) {
+    if core.is_wal_stalled() {
         return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
     }
     let staged = core.wal.stage(entries).map_err(|error| match error {
