@@ -475,11 +475,13 @@ async fn a_checkpoint_between_records_repeats_nothing_and_one_beyond_the_end_is_
     let base = base().await;
     let path = Path::new("/data/ingress/checkpoint");
     let kept = cell::decode(&base.files[path], CellKind::WAL_CHECKPOINT).expect("a checkpoint").to_vec();
-    let below = u64::from_be_bytes(kept[..8].try_into().expect("eight bytes"));
+    let number = |at: usize| u64::from_be_bytes(kept[at..at + 8].try_into().expect("eight bytes"));
     for shift in (-16_i64..=16).chain([1_000_000]) {
         let disk = disk_with(&base.files);
         let mut value = kept.clone();
-        value[..8].copy_from_slice(&below.saturating_add_signed(shift).to_be_bytes());
+        value[..8].copy_from_slice(&number(0).saturating_add_signed(shift).to_be_bytes());
+        // What is durable was never below what is dispatched.
+        value[8..16].copy_from_slice(&number(8).saturating_add_signed(shift.max(0)).to_be_bytes());
         cell::write(&disk, path, CellKind::WAL_CHECKPOINT, &value).expect("written");
         let started = Node::try_start(Arc::new(disk), &orders(), 90, small_config()).await;
         let node = match started {

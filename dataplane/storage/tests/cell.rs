@@ -37,6 +37,28 @@ fn a_cell_that_was_never_written_is_not_there() {
 }
 
 #[test]
+fn a_first_value_that_was_said_to_be_written_is_there_after_a_power_cut_at_any_step() {
+    let mut seen = std::collections::BTreeSet::new();
+    // Beyond the last step the value is written before the power goes.
+    for cut in 0..8 {
+        for seed in 0..20 {
+            let disk = disk();
+            disk.cut_power_at(cut);
+            let outcome = cell::write(&disk, Path::new(PATH), KIND, b"first");
+            let random = Seeded::new(seed);
+            disk.crash_power_in_write(&mut || random.next_u64());
+            let disk = disk.reopen();
+            let found = value(&disk);
+            let is_there = found == CellRead::Value(b"first".to_vec());
+            assert!(is_there || found == CellRead::NotThere, "cut {cut}, seed {seed}: {found:?}");
+            assert!(is_there || outcome.is_err(), "cut {cut}, seed {seed}: said to be written, and is not there");
+            seen.insert((is_there, outcome.is_ok()));
+        }
+    }
+    assert!(seen.contains(&(true, true)) && seen.contains(&(false, false)), "{seen:?}");
+}
+
+#[test]
 fn a_power_cut_at_any_step_shows_the_old_value_or_the_new_one() {
     let mut seen = std::collections::BTreeSet::new();
     for cut in 0..6 {

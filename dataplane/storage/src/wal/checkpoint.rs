@@ -44,7 +44,9 @@ impl CheckpointCell {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; 32] = bytes.try_into().ok()?;
         let number = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
-        Some(Self { below: WalSeq(number(0)?), durable_end: WalSeq(number(8)?), generation: number(16)?, position: number(24)? })
+        let cell = Self { below: WalSeq(number(0)?), durable_end: WalSeq(number(8)?), generation: number(16)?, position: number(24)? };
+        // Nothing is dispatched before it is durable, so no log wrote such a cell.
+        (cell.below <= cell.durable_end).then_some(cell)
     }
 }
 

@@ -327,16 +327,15 @@ impl Finder<'_> {
             let path = self.dir.join(CHECKPOINT_CELL);
             return Err(WalOpenError::CheckpointBeyondEnd { path, checkpoint: cell.below, end: reach.decision.reached });
         }
-        let Reach { scanned, decision } = reach;
-        let proof = cell.below.max(cell.durable_end);
+        let Reach { scanned, decision, .. } = reach;
         self.report_holes(&segments, &scanned, &decision);
-        // segments that were renamed into place and never got a record that counts
+        // segments that were renamed into place and never got a record that counts; the checkpoint tells of one that did
         let counted = scanned.runs[..decision.accepted].last().map(|run| run.segment);
-        let kept = counted.map_or(0, |segment| segment + 1).max(segments.iter().rposition(|s| s.header.is_some()).map_or(0, |at| at + 1));
-        let aside = segments.split_off(kept.min(segments.len()));
+        let known = segments.iter().rposition(|segment| segment.header.is_some() || segment.generation == cell.generation);
+        let aside = segments.split_off(counted.max(known).map_or(0, |last| last + 1));
         for index in tail_start..segments.len() {
             if segments[index].header.is_none() {
-                self.mend_tail(&mut segments, index, wal_id, &scanned, &decision, proof)?;
+                self.mend_tail(&mut segments, index, wal_id, &scanned, &decision, cell.durable_end)?;
             }
         }
         let is_whole = decision.accepted == scanned.runs.len() && !scanned.has_stale && decision.holes.is_empty();

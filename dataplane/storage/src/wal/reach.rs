@@ -12,6 +12,7 @@ use crate::disk::Disk;
 pub(super) struct Reach {
     pub scanned: Scanned,
     pub decision: Decision,
+    tail_start: usize,
 }
 
 impl Reach {
@@ -25,8 +26,8 @@ impl Reach {
             Some(header) => header.first,
             None => first_without_header(&scanned.runs, cell.below),
         };
-        let decision = decide(&scanned.runs, first, cell.below.max(cell.durable_end));
-        Ok(Self { scanned, decision })
+        let decision = decide(&scanned.runs, first, cell.durable_end);
+        Ok(Self { scanned, decision, tail_start })
     }
 
     /// Is the checkpoint above everything that is there, and not only because bytes that are there are damaged?
@@ -38,6 +39,10 @@ impl Reach {
     fn is_end_damaged(&self, disk: &dyn Disk, segments: &[FoundSegment], cell: &CheckpointCell) -> Result<bool, WalIoError> {
         let Some(index) = segments.iter().position(|segment| segment.generation == cell.generation) else { return Ok(false) };
         let last_run = self.scanned.runs[..self.decision.accepted].last();
+        if last_run.map_or(self.tail_start, |run| run.segment) > index {
+            // The log goes on in a later segment, and the next recycling takes this one with all that is damaged in it.
+            return Ok(false);
+        }
         let from = last_run.filter(|run| run.segment == index).map_or(SEGMENT_HEADER_BYTES as u64, |run| run.end_at);
         let path = &segments[index].path;
         let mut source = FileSource::open(disk, path)?;

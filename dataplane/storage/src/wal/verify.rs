@@ -87,12 +87,13 @@ struct BadRange {
 /// Of the file system.
 pub fn verify(disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<WalVerified, WalIoError> {
     let mut verified = WalVerified::default();
-    let wal_id = read_cell(&**disk, &dir.join(ID_CELL), CellKind::WAL_ID, DamageKind::IdCell, &mut verified.damage)?;
-    let wal_id = wal_id.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
+    let damage = &mut verified.damage;
+    let as_id = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+    let wal_id = read_cell(&**disk, &dir.join(ID_CELL), CellKind::WAL_ID, DamageKind::IdCell, as_id, damage)?;
+    let path = dir.join(CHECKPOINT_CELL);
+    let cell = read_cell(&**disk, &path, CellKind::WAL_CHECKPOINT, DamageKind::CheckpointCell, CheckpointCell::decode, damage)?;
+    read_cell(&**disk, &dir.join(STREAMS_CELL), CellKind::WAL_STREAMS, DamageKind::StreamsCell, |_| Some(()), damage)?;
     verified.wal_id = wal_id;
-    let cell = read_cell(&**disk, &dir.join(CHECKPOINT_CELL), CellKind::WAL_CHECKPOINT, DamageKind::CheckpointCell, &mut verified.damage)?
-        .and_then(|bytes| CheckpointCell::decode(&bytes));
-    let _ = read_cell(&**disk, &dir.join(STREAMS_CELL), CellKind::WAL_STREAMS, DamageKind::StreamsCell, &mut verified.damage)?;
     verified.checkpoint = cell.map(|cell| cell.below);
 
     let mut names: Vec<(u64, PathBuf)> = Vec::new();
@@ -139,22 +140,25 @@ fn lost_end(disk: &dyn Disk, walked: &[Walked], cell: &CheckpointCell) -> Result
     Ok(is_lost.then_some(LostEnd { end: reach.decision.reached, checkpoint, durable_end }))
 }
 
-fn read_cell(
+/// A small file that is damaged, or whose value is none of its kind, is noted.
+fn read_cell<T>(
     disk: &dyn Disk,
     path: &Path,
     kind: CellKind,
     damage_kind: DamageKind,
+    decode: impl FnOnce(&[u8]) -> Option<T>,
     damage: &mut Vec<WalDamage>,
-) -> Result<Option<Vec<u8>>, WalIoError> {
-    match cell::read(disk, path, kind).map_err(failed(path, "read"))? {
-        CellRead::Value(bytes) => Ok(Some(bytes)),
-        CellRead::NotThere => Ok(None),
-        CellRead::Damaged { .. } => {
-            let (first, end) = (WalSeq(0), WalSeq(0));
-            damage.push(WalDamage { kind: damage_kind, path: path.to_owned(), offset: 0, bytes: 0, first, end });
-            Ok(None)
-        }
+) -> Result<Option<T>, WalIoError> {
+    let value = match cell::read(disk, path, kind).map_err(failed(path, "read"))? {
+        CellRead::NotThere => return Ok(None),
+        CellRead::Value(bytes) => decode(&bytes),
+        CellRead::Damaged { .. } => None,
+    };
+    if value.is_none() {
+        let (first, end) = (WalSeq(0), WalSeq(0));
+        damage.push(WalDamage { kind: damage_kind, path: path.to_owned(), offset: 0, bytes: 0, first, end });
     }
+    Ok(value)
 }
 
 fn header_of(disk: &dyn Disk, path: &Path) -> Result<Result<SegmentHeader, BadSegmentHeader>, WalIoError> {
@@ -225,7 +229,7 @@ fn walk(
 
 /// Every bad place below what is proven to have been synced is damage.
 fn judge(dir: &Path, walked: Vec<Walked>, cell: CheckpointCell, verified: &mut WalVerified) {
-    let proof = cell.below.max(cell.durable_end);
+    let proof = cell.durable_end;
     let proven = walked.iter().map(|segment| segment.synced_end).max().unwrap_or_default().max(proof);
     for (index, segment) in walked.iter().enumerate() {
         let mut note = |kind, path: &Path, offset: u64, until: u64, first: WalSeq, end: WalSeq| {

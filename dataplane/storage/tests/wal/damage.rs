@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use veena_contract::WalSeq;
@@ -7,7 +8,7 @@ use veena_storage::cell::{self, CellKind};
 use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode};
 use veena_storage::wal::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
-use veena_storage::wal::{DamageKind, Destination, RecordKind, WalEntries, WalEntry, WalOpenError};
+use veena_storage::wal::{DamageKind, Destination, RecordKind, WalEntries, WalEntry, WalOpenError, verify};
 
 use super::{DIR, file_bytes, overwrite, rig, segments, text, try_rig};
 
@@ -240,14 +241,90 @@ fn a_sealed_segment_without_its_header_keeps_its_records() {
 fn a_checkpoint_beyond_the_end_is_refused_by_name() {
     let disk = MemDisk::new();
     ten_records(&disk);
-    let value: Vec<u8> = [1_000_u64, 1_000, 99, 5_000].iter().flat_map(|number| number.to_be_bytes()).collect();
-    cell::write(&disk, &checkpoint_path(), CellKind::WAL_CHECKPOINT, &value).expect("written");
+    write_checkpoint(&disk, 1_000, 1_000, 99, 5_000);
     let error = try_rig(&disk, 2).err().expect("refused");
     assert!(matches!(error, WalOpenError::CheckpointBeyondEnd { checkpoint: WalSeq(1000), end: WalSeq(10), .. }), "{error}");
     assert!(error.to_string().contains("/data/wal/checkpoint"), "{error}");
     let before = file_bytes(&disk, &segments(&disk)[0]);
     assert!(try_rig(&disk, 3).is_err());
     assert_eq!(file_bytes(&disk, &segments(&disk)[0]), before, "nothing is touched");
+}
+
+fn write_checkpoint(disk: &MemDisk, below: u64, durable_end: u64, generation: u64, position: u64) {
+    let value: Vec<u8> = [below, durable_end, generation, position].iter().flat_map(|number| number.to_be_bytes()).collect();
+    cell::write(disk, &checkpoint_path(), CellKind::WAL_CHECKPOINT, &value).expect("written");
+}
+
+#[test]
+fn a_checkpoint_above_its_own_proof_is_damage_and_costs_at_most_a_repeat() {
+    let disk = MemDisk::new();
+    ten_records(&disk);
+    write_checkpoint(&disk, 1_000, 10, 1, 8192);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let verified = verify(&shared, Path::new(DIR), &mut |_| ()).expect("verified");
+    assert_eq!(verified.damage.iter().map(|damage| damage.kind).collect::<Vec<_>>(), [DamageKind::CheckpointCell]);
+    let log = rig(&disk, 2);
+    assert_eq!(log.opened.damage.iter().map(|damage| damage.kind).collect::<Vec<_>>(), [DamageKind::CheckpointCell]);
+    assert_eq!((log.opened.checkpoint, log.bodies().len()), (WalSeq(0), 10));
+}
+
+#[test]
+fn a_checkpoint_beyond_the_end_that_stands_in_a_segment_the_log_has_left_is_refused() {
+    let disk = MemDisk::new();
+    let log = rig(&disk, 1);
+    for _ in 0..3 {
+        log.append(&[&"m".repeat(1800)]).expect("durable");
+    }
+    log.wal.close();
+    assert_eq!(segments(&disk).len(), 2);
+    write_checkpoint(&disk, 50, 50, 1, 8192);
+    assert!(matches!(try_rig(&disk, 2), Err(WalOpenError::CheckpointBeyondEnd { .. })));
+    // Nor when nothing of the next segment counts but its header.
+    let body = vec![0; 8192 - SEGMENT_HEADER_BYTES];
+    overwrite(&disk, &segments(&disk)[1], &body, SEGMENT_HEADER_BYTES as u64);
+    assert!(matches!(try_rig(&disk, 3), Err(WalOpenError::CheckpointBeyondEnd { .. })));
+}
+
+#[test]
+fn a_newest_segment_that_is_damaged_from_its_first_byte_on_stays_where_it_is() {
+    let disk = MemDisk::new();
+    let bodies = many_segments(&disk);
+    let log = rig(&disk, 2);
+    log.wal.checkpoint(WalSeq(bodies.len() as u64)).expect("moved");
+    log.wal.close();
+    let newest = segments(&disk).pop().expect("a segment");
+    overwrite(&disk, &newest, &[0xa5; 8192], 0);
+    for life in 3..5 {
+        let log = rig(&disk, life);
+        assert_eq!((log.opened.checkpoint, log.opened.end), (WalSeq(9), WalSeq(9)), "life {life}");
+        assert!(log.opened.damage.iter().any(|damage| damage.path == newest), "life {life}");
+        log.wal.close();
+    }
+    let log = rig(&disk, 5);
+    assert_eq!(log.append(&["next"]).expect("durable").first, WalSeq(9));
+    log.wal.close();
+    assert_eq!(rig(&disk, 6).bodies(), ["next"]);
+}
+
+#[test]
+fn a_checkpoint_of_an_older_time_below_the_oldest_segment_begins_at_that_segment() {
+    let disk = MemDisk::new();
+    let bodies = many_segments(&disk);
+    let log = rig(&disk, 2);
+    log.wal.checkpoint(WalSeq(1)).expect("moved");
+    let older = file_bytes(&disk, &checkpoint_path());
+    log.wal.checkpoint(WalSeq(6)).expect("moved");
+    log.wal.close();
+    let newer = file_bytes(&disk, &checkpoint_path());
+    assert_eq!(older.len(), newer.len());
+    overwrite(&disk, &checkpoint_path(), &older, 0);
+    let log = rig(&disk, 3);
+    assert!(log.opened.damage.is_empty(), "{:?}", log.opened.damage);
+    assert_eq!(log.bodies(), bodies[6..]);
+    log.append(&["more"]).expect("durable");
+    log.wal.checkpoint(WalSeq(10)).expect("all of it can be dispatched");
+    log.wal.close();
+    assert_eq!(rig(&disk, 4).bodies(), Vec::<String>::new());
 }
 
 #[test]
