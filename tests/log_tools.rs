@@ -5,14 +5,15 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use serde_json::Value;
-use veena_contract::{Entropy, Offset, StreamId};
+use veena_contract::{Entropy, Offset, StreamId, WalSeq};
 use veena_loadtest_checker::How;
 use veena_loadtest_driver::api::Client;
 use veena_loadtest_driver::node::free_addr;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::partition::{Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, StreamKey};
-use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry};
+use veena_storage::wal::parked::ParkedWriter;
+use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, WalRecord};
 
 use crate::support::{BIN, STOP_DEADLINE, consume_exactly, create_narrow, produce_all, scratch, start};
 
@@ -252,4 +253,56 @@ async fn a_wal_without_its_newest_segments_stops_the_start_by_name_and_repair_ma
     let texts: Vec<_> = consume_exactly(&mut client, "orders", 2).await.into_iter().map(|message| message.payload).collect();
     assert_eq!(texts, [b"two".to_vec(), b"three".to_vec()], "what was acked stays so, what was dispatched is there once");
     assert_eq!(client.describe("orders").await.expect("numbers")[0].high_watermark, 3);
+}
+
+#[test]
+fn what_a_lost_wal_had_parked_is_named_by_repair_and_begins_the_new_one() {
+    let dir = scratch();
+    let data = dir.path();
+    lay_out(data);
+    let disk = Arc::new(RealDisk);
+    let config = WalConfig { segment_bytes: 8192, rotate_bytes_min: 6000, spare_max: 2, ..WalConfig::default() };
+    let (wal, opened) = Wal::open(disk.clone(), &data.join("ingress"), config, &entropy()).expect("opens");
+    let parked_dir = data.join("parked");
+    std::fs::create_dir(&parked_dir).expect("created");
+    let destination = Destination { group: 1, partition: 0 };
+    let files: Vec<PathBuf> = (1..3)
+        .map(|number| {
+            let mut writer = ParkedWriter::begin(disk.clone(), &parked_dir, opened.wal_id, number, destination).expect("begun");
+            for seq in [2 * number, 2 * number + 1].map(WalSeq) {
+                let body = vec![9; 500].into();
+                writer.add(&WalRecord { seq, stream: StreamId(5), kind: RecordKind::Accept, destination, body }, 1).expect("added");
+            }
+            writer.finish().expect("finished").path
+        })
+        .collect();
+    wal.checkpoint(opened.end).expect("moved");
+    wal.close();
+    for segment in files_below(&data.join("ingress"), "wal") {
+        std::fs::remove_file(segment).expect("removed");
+    }
+    // The head of the second one.
+    let mut bytes = std::fs::read(&files[1]).expect("readable");
+    bytes[20] ^= 4;
+    std::fs::remove_file(&files[1]).and_then(|()| std::fs::write(&files[1], bytes)).expect("written");
+
+    let dry = String::from_utf8(veena(&["repair"], data).stdout).expect("text");
+    for told in [format!("would carry over {}: 2 record(s)", files[0].display()), format!("would leave {}", files[1].display())] {
+        assert!(dry.contains(&told), "{told}:\n{dry}");
+    }
+    assert!(files.iter().all(|file| file.exists()), "nothing is done yet");
+    let done = veena(&["repair", "--apply"], data);
+    assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("carry over"), "{done:?}");
+    assert_eq!(files.iter().map(|file| file.exists()).collect::<Vec<_>>(), [false, true]);
+    let held: Vec<u64> = lines(&veena(&["inspect", "--json"], data))
+        .into_iter()
+        .filter(|line| line["kind"] == "wal")
+        .map(|line| line["records"].as_u64().expect("a number"))
+        .collect();
+    assert_eq!(held, [2], "the new log begins with them");
+    let (wal, opened) = Wal::open(disk, &data.join("ingress"), WalConfig::default(), &entropy()).expect("opens");
+    let backlog = wal.read_backlog(opened.checkpoint, opened.end, 1 << 20).expect("read");
+    assert!(backlog.records.iter().all(|record| record.destination == destination && record.body == vec![9; 500]), "{backlog:?}");
+    assert_eq!((backlog.records.len(), backlog.gaps.len()), (2, 0));
+    wal.close();
 }

@@ -8,11 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use veena_contract::Offset;
-use veena_node::PromisedEnds;
+use veena_node::{OsEntropy, PromisedEnds};
 use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::{DirLock, Disk};
-use veena_storage::offline::{self, FileKind, Finding, Found, LostEnd, Span, Survey};
+use veena_storage::offline::{self, FileFacts, FileKind, Finding, Found, LostEnd, Span, Survey, carry};
 use veena_storage::partition::SideKind;
+use veena_storage::wal::parked::ParkedFile;
 
 use super::Global;
 use crate::output::{self, Failure, Outcome};
@@ -24,8 +25,8 @@ pub enum LogCommand {
     Verify(Target),
     /// List the files of every log with what they hold. Changes nothing.
     Inspect(Target),
-    /// Make derived files again, keep copies of damaged ranges, set a WAL aside whose newest segments are missing. Says what it would do; with
-    /// --apply does it. Never drops a record.
+    /// Make derived files again, keep copies of damaged ranges, set a WAL aside whose newest segments are missing and begin a new one with what it
+    /// had parked. Says what it would do; with --apply does it. Never drops a record.
     Repair(RepairArgs),
 }
 
@@ -204,7 +205,14 @@ fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
         }
         output::line(format!("{}{action} {}: {detail}", if apply { "" } else { "would " }, path.display()))
     };
-    let lost = survey.lost_end.zip(held.find()?.wal);
+    let found = held.find()?;
+    let parked = carry::parked_of_gone_wal(held.disk.as_ref(), &found, survey.lost_end.is_some()).map_err(anyhow::Error::from)?;
+    let new_wal = found.parked.as_ref().filter(|_| !parked.is_empty()).map(|dir| dir.with_file_name("ingress"));
+    if let Some(wal) = new_wal.as_ref().filter(|_| apply) {
+        // While the old one is in its place: whatever fails here changes nothing.
+        carry::make_wal_of(&held.disk, wal, &parked, &OsEntropy).map_err(anyhow::Error::from)?;
+    }
+    let lost = survey.lost_end.zip(found.wal);
     if let Some((end, wal)) = &lost {
         let to = if apply {
             offline::set_wal_aside(held.disk.as_ref(), wal, &quarantine, now_ms).map_err(anyhow::Error::from)?
@@ -213,6 +221,15 @@ fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
         };
         let records = survey.files.iter().filter(|file| file.kind == FileKind::Wal).map(|file| file.records).sum();
         tell("set aside", wal, format!("{}, to {}", loss_text(end, records), to.display()))?;
+    }
+    if let Some(wal) = new_wal.as_ref().filter(|_| apply) {
+        carry::put_in_place(held.disk.as_ref(), wal, &parked, &quarantine, now_ms).map_err(anyhow::Error::from)?;
+    }
+    for file in &parked {
+        tell("carry over", &file.path, carried_text(file.records))?;
+    }
+    for file in survey.files.iter().filter(|file| lost.is_some() && is_left(file, &parked)) {
+        tell("leave", &file.path, left_text(file.records))?;
     }
     for finding in &survey.findings {
         if lost.as_ref().is_some_and(|(_, wal)| finding.path.starts_with(wal)) {
@@ -257,6 +274,25 @@ fn loss_text(lost: &LostEnd, records: u64) -> String {
     format!(
         "lost are the records that were accepted and not dispatched, from sequence {checkpoint} on. {known} The {records} record(s) that are \
          left in it are dispatched. The next start begins a new log; put the missing segments back instead, if you have them"
+    )
+}
+
+/// Is this a file of parked records that cannot be carried over?
+fn is_left(file: &FileFacts, carried: &[ParkedFile]) -> bool {
+    file.kind == FileKind::Parked && carried.iter().all(|other| other.path != file.path)
+}
+
+fn carried_text(records: u64) -> String {
+    format!(
+        "{records} record(s) that were accepted and set aside for a partition that took nothing; the new log begins with them, and the next start \
+         sends them. What had been committed of them comes again"
+    )
+}
+
+fn left_text(records: u64) -> String {
+    format!(
+        "its head is damaged, and its {records} intact record(s), accepted and set aside for a partition that took nothing, are not sent without \
+         the log that is set aside. Put the missing segments back instead, if you have them; else keep the file, and send them again"
     )
 }
 

@@ -1,5 +1,6 @@
 //! What users of queues have met in the field, tried on one node in this process. `docs/cases.md` says which case each test shows.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -529,6 +530,36 @@ async fn a_child_deleted_under_traffic_takes_nothing_with_it_and_comes_back_unat
     assert_eq!(node.get("/v1/topics/child/consume").await.status, 204);
     let listed = node.get("/v1/topics/parent/children").await.json();
     assert_eq!(listed["children"].as_array().map(|list| list.iter().map(|c| c["name"].clone()).collect()), Some(vec![json!("other")]));
+}
+
+#[tokio::test]
+async fn a_child_attached_under_traffic_gets_everything_from_its_attach_point_on() {
+    let node = Node::start().await;
+    for name in ["parent", "child"] {
+        node.topic(&json!({"name": name, "partitions": 1}).to_string()).await;
+    }
+    let is_attached = Cell::new(false);
+    let produce = async {
+        let mut client = node.connect().await;
+        let (mut texts, mut behind) = (Vec::new(), 0);
+        while behind < 50 {
+            behind += usize::from(is_attached.get());
+            let text = format!("message {}", texts.len());
+            assert_eq!(client.request("POST", "/v1/topics/parent/produce", &[CLIENT], text.as_bytes()).await.status, 202);
+            texts.push(text);
+        }
+        texts
+    };
+    let attach = async {
+        node.consume("parent").await;
+        assert_eq!(attach(&node, "parent", "child", "0").await, 200);
+        is_attached.set(true);
+    };
+    let (texts, ()) = tokio::join!(produce, attach);
+    let linked = node.get("/v1/topics/child").await.json();
+    let from = usize::try_from(linked["attach_offsets"][0].as_u64().expect("a number")).expect("few");
+    assert!(from > 0 && from < texts.len(), "attached in the middle: {from}");
+    assert_eq!(drain(&node, "child", texts.len() - from).await, texts[from..]);
 }
 
 #[tokio::test]

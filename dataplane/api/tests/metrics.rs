@@ -19,6 +19,8 @@ async fn a_topic_is_counted_from_produce_to_ack() {
     }
     let first = node.consume("a").await;
     let second = node.consume("a").await;
+    let replayed = node.get("/v1/topics/a/consume?partition=0&offset=0").await;
+    assert_eq!(replayed.status, 200, "a replay is no consumption, and counts as none");
     let handle = second["receipt_handle"].as_str().expect("a handle");
     assert_eq!(node.send("POST", &format!("/v1/topics/a/ack?receipt_handle={handle}"), "").await.status, 204);
     let handle = first["receipt_handle"].as_str().expect("a handle");

@@ -177,13 +177,16 @@ async fn a_catalog_that_is_behind_costs_a_living_attachment_no_mark() {
     family.catalog.fall_behind(before);
     let node = Node::start(Arc::new(disk.clone()), &family.catalog, 2).await;
     open_child(&node).await;
+    for n in 5..8 {
+        assert!(node.produce("parent", None, &format!("{n}")).await, "this node knows no child yet");
+    }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(streams_kept(&node, &disk).await, [living]);
     family.catalog.catch_up();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let copies: Vec<String> = replay_all(&node, "child", 0).await.into_iter().map(|(_, payload)| payload).collect();
-    assert_eq!(copies[..5], ["0", "1", "2", "3", "4"]);
-    assert!(copies[5..].iter().all(|payload| payload.len() > 10), "nothing was copied again: {}", copies.len());
+    let mut copies: Vec<String> = replay_all(&node, "child", 0).await.into_iter().map(|(_, payload)| payload).collect();
+    copies.retain(|payload| payload.len() < 10);
+    assert_eq!(copies, ["0", "1", "2", "3", "4", "5", "6", "7"], "nothing was copied again, and nothing left out");
     node.broker.stop().await;
 }
 

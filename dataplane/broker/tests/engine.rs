@@ -85,6 +85,10 @@ async fn a_deleted_topic_wakes_its_consumers_and_its_records_never_reach_its_suc
     let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
     catalog.put(topic("orders", 1, 1));
     let node = Arc::new(Node::start(Arc::new(disk.clone()), &catalog, 1).await);
+    // Its log cannot be made: what is accepted waits in the WAL when the topic is deleted.
+    let path_contains = "0000000000000001/p00000".to_owned();
+    disk.inject(Fault { op: Op::Create, path_contains, after: 0, times: u64::MAX, kind: FaultKind::Eio });
+    assert!(node.produce("orders", None, "old").await);
     let request = ConsumeRequest {
         tenant: tenant(),
         topic: name("orders"),
@@ -96,12 +100,31 @@ async fn a_deleted_topic_wakes_its_consumers_and_its_records_never_reach_its_suc
     let broker = node.broker.clone();
     let parked = tokio::spawn(async move { broker.consume(request).await.map(|found| found.messages().len()) });
     tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(node.broker.undispatched(), 1);
+    catalog.set_leaderless(true);
     catalog.remove(veena_contract::TopicId(1));
     assert!(parked.await.expect("no panic").is_err(), "told that the topic is gone");
+    assert_eq!(node.broker.metrics().records_discarded.get(), 0, "the old record waits until the leader has confirmed");
     catalog.put(topic("orders", 2, 1));
+    disk.clear_faults();
+    catalog.set_leaderless(false);
     assert!(node.produce("orders", None, "new").await);
     let seen = node.drain("orders").await;
     assert_eq!(seen, BTreeMap::from([("new".to_owned(), 1)]));
+    assert_eq!(node.broker.metrics().records_discarded.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_without_key_begin_at_another_partition_in_each_topic() {
+    let catalog = FakeCatalog::new();
+    (1..=16).for_each(|id| catalog.put(topic(&format!("t{id}"), id, 8)));
+    let node = Node::start(Arc::new(MemDisk::new()), &catalog, 1).await;
+    let mut begun = BTreeSet::new();
+    for id in 1..=16 {
+        assert!(node.produce(&format!("t{id}"), None, "first").await);
+        begun.insert(node.consume(&format!("t{id}"), 5_000).await.expect("the message").partition);
+    }
+    assert!(begun.len() > 4, "16 topics begin at {begun:?} of 8");
 }
 
 /// One life after another, each ended by a crash; at the end everything accepted is there, once per offset, and nothing else.

@@ -112,3 +112,33 @@ async fn a_child_that_grew_while_a_power_cut_took_the_position_gets_nothing_twic
     held(&node, 3, 26, "power cut").await;
     node.broker.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_to_a_child_that_grew_before_its_new_count_is_durable() {
+    let (disk, (catalog, mut child)) = (MemDisk::new(), family());
+    let node = start(&disk, &catalog, 1).await;
+    produce(&node, 0, 10).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    held(&node, 2, 10, "before").await;
+    let settle = || Fault { op: Op::Sync, path_contains: "/data/settle".into(), after: 0, times: u64::MAX, kind: FaultKind::Eio };
+    disk.inject(settle());
+    grow(&catalog, &mut child);
+    produce(&node, 10, 16).await;
+    // Many repeats of the flush, which fails each time.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(node.broker.metrics().settle_writes_failed.get() > 5, "{}", node.broker.metrics().settle_writes_failed.get());
+    held(&node, 3, 10, "the count is not durable").await;
+    disk.clear_faults();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let logs = held(&node, 3, 16, "the count is durable").await;
+    assert_eq!(logs[2], ["011", "014"]);
+    // Whatever a power cut takes now, what was sent is found again where it went.
+    disk.crash_power(&mut || 0);
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    let node = start(&disk, &catalog, 2).await;
+    produce(&node, 16, 20).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    held(&node, 3, 20, "after a power cut").await;
+    node.broker.stop().await;
+}

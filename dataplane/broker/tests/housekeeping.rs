@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use veena_contract::TopicRecord;
+use veena_contract::{Offset, TopicRecord};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 use veena_storage::disk::{Disk, OpenMode, write_all_at};
 
-use crate::support::{FakeCatalog, Node, name, small_config, tenant, topic};
+use crate::support::{FakeCatalog, Node, name, small_config, tenant, text, topic};
 
 const DIR: &str = "/data/topics/default/0000000000000001/p00000";
 /// When the scrubber has walked once, and before it does again.
@@ -99,5 +99,21 @@ async fn retention_that_cannot_look_at_a_log_is_told_and_applied_when_it_can() {
     assert_eq!(segments(&disk), before, "nothing was removed unseen");
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(segments(&disk) < before, "it ages all the same");
+    node.broker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_retention_has_overtaken_gets_what_is_left_at_once() {
+    let disk = MemDisk::new();
+    let node = filled(&disk, |record| record.retention_ms = 3_600_000).await;
+    let first = node.consume("orders", 5_000).await.expect("the first message");
+    assert!(node.ack("orders", &first));
+    tokio::time::sleep(Duration::from_secs(3 * 3_600)).await;
+    assert!(node.produce("orders", None, "left").await);
+    let began = tokio::time::Instant::now();
+    let found = node.consume("orders", 60_000).await.expect("not one offset a poll");
+    assert_eq!((text(&found).as_str(), found.offset), ("left", Offset(60)));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(node.broker.metrics().messages_retention_dropped.get(), 59, "who was overtaken is told by a count");
     node.broker.stop().await;
 }

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use veena_broker::OpenError;
-use veena_contract::Offset;
+use veena_broker::message::NewMessage;
+use veena_contract::{Offset, PartitionIndex};
 use veena_storage::disk::Disk;
-use veena_storage::disk::mem::MemDisk;
-use veena_storage::offline;
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
+use veena_storage::offline::{self, carry};
 use veena_storage::wal::WalOpenError;
 
-use crate::support::{FakeCatalog, Node, replay_all, small_config, topic};
+use crate::support::{FakeCatalog, Node, Seeded, name, replay_all, small_config, tenant, topic};
 
 const INGRESS: &str = "/data/ingress";
 
@@ -64,4 +67,71 @@ async fn after_its_wal_was_set_aside_a_node_takes_new_messages_and_repeats_none(
         assert_eq!(node.broker.metrics().streams_forked.get(), 0);
         assert!(node.broker.stop().await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_wal_had_parked_is_carried_over_and_sent_once_and_in_order() {
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    catalog.put(topic("orders", 1, 2));
+    let mut config = small_config();
+    config.undispatched_bytes_max = 20 * 1024;
+    let path_contains = "0000000000000001/p00000".to_owned();
+    disk.inject(Fault { op: Op::Create, path_contains, after: 0, times: u64::MAX, kind: FaultKind::Eio });
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config).await;
+    let send = async |partition, payload: &str| {
+        let payload = Bytes::from(payload.to_owned());
+        let message = NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), payload };
+        node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
+    };
+    let mut sent = Vec::new();
+    for n in 0..30 {
+        sent.push(format!("{n:02}-{}", "x".repeat(1_000)));
+        send(0, &sent[n]).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    send(1, "dispatched").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    disk.clear_faults();
+    remove(&disk, ".wal");
+
+    let dyn_disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (wal, quarantine) = (Path::new(INGRESS), Path::new("/data/quarantine"));
+    let find = || offline::find(&disk, Path::new("/data")).expect("ours");
+    let survey = offline::survey(&dyn_disk, &find(), &|_| Offset(0), &mut |_| {}).expect("read");
+    assert!(survey.lost_end.is_some(), "{survey:?}");
+    let files = carry::parked_of_gone_wal(&disk, &find(), true).expect("listed");
+    let parked: u64 = files.iter().map(|file| file.records).sum();
+    assert!(files.len() > 1 && parked > 20, "{files:?}");
+    assert!(carry::parked_of_gone_wal(&disk, &find(), false).expect("listed").is_empty(), "the WAL is there");
+    // The body of the first record of the second file.
+    disk.flip_bit(&files[1].path, 372 * 8).expect("flipped");
+    let damaged = usize::try_from(files[0].records).expect("small");
+    // Once in vain: the next attempt begins anew.
+    carry::make_wal_of(&dyn_disk, wal, &files, &*Seeded::new(8)).expect("made");
+    carry::make_wal_of(&dyn_disk, wal, &files, &*Seeded::new(9)).expect("made");
+    assert!(carry::put_in_place(&disk, wal, &files, quarantine, 17).is_err(), "the old one is there");
+    offline::set_wal_aside(&disk, wal, quarantine, 17).expect("set aside");
+    assert_eq!(carry::parked_of_gone_wal(&disk, &find(), false).expect("listed"), files, "after a crash here they are found again");
+    carry::put_in_place(&disk, wal, &files, quarantine, 17).expect("put in place");
+    disk.crash_power(&mut || 0);
+    let disk = disk.reopen();
+
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 2).await;
+    assert_eq!(node.broker.metrics().damage_found.get(), 0, "no file of another log is left");
+    let message = NewMessage { key: None, partition: Some(PartitionIndex(0)), headers: Vec::new(), payload: Bytes::from_static(b"new") };
+    node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, text)| text).collect();
+    let mut expected = sent[..usize::try_from(parked).expect("small")].to_vec();
+    expected.remove(damaged);
+    expected.push("new".to_owned());
+    assert!(found == expected, "{} of {}, once and in order", found.len(), expected.len());
+    let other: Vec<String> = replay_all(&node, "orders", 1).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(other, ["dispatched"], "nothing that was dispatched comes again");
+    assert_eq!((node.broker.metrics().streams_forked.get(), node.broker.metrics().stream_gaps.get()), (0, 1), "what is damaged is a gap");
+    assert!(node.broker.stop().await);
 }

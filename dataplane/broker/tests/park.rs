@@ -116,7 +116,12 @@ async fn one_stuck_partition_costs_the_others_nothing() {
 impl Sent {
     /// As `arrives`, while `stuck` records wait elsewhere.
     async fn arrives_of_two(&self, node: &Node, partition: u32, stuck: usize) {
-        pause(2_000).await;
+        for _ in 0..600 {
+            if node.broker.undispatched() == stuck {
+                break;
+            }
+            pause(100).await;
+        }
         assert_eq!(node.broker.undispatched(), stuck);
         let found: Vec<String> = replay_all(node, "orders", partition).await.into_iter().map(|(_, payload)| payload).collect();
         assert!(found == self.0, "partition {partition}: everything once and in order");
@@ -509,43 +514,153 @@ async fn many_files_of_one_partition_become_one() {
     assert!(parked(&disk).is_empty());
 }
 
+/// A copy of a node's files.
+fn copied(origin: &MemDisk) -> MemDisk {
+    let disk = MemDisk::new();
+    let mut left = vec![PathBuf::from("/data")];
+    while let Some(dir) = left.pop() {
+        disk.create_dir_all(&dir).expect("created");
+        for entry in origin.list(&dir).expect("listed") {
+            let path = dir.join(entry.name);
+            if entry.is_dir {
+                left.push(path);
+                continue;
+            }
+            let file = disk.open(&path, OpenMode::CreateNew).expect("created");
+            write_all_at(file.as_ref(), &bytes_of(origin, &path), 0).expect("written");
+        }
+    }
+    disk
+}
+
+/// Damages every byte of a part of a file.
+fn damage(disk: &MemDisk, path: &Path, part: std::ops::Range<usize>) {
+    let damaged: Vec<u8> = bytes_of(disk, path)[part.clone()].iter().map(|byte| byte ^ 4).collect();
+    let file = disk.open(path, OpenMode::ReadWrite).expect("opens");
+    write_all_at(file.as_ref(), &damaged, part.start as u64).expect("written");
+}
+
+/// The head; the head of a record; a body; several records; the end of the file; all of its records.
+fn parts(len: usize) -> [std::ops::Range<usize>; 6] {
+    [20..21, 82..83, 372..373, 1_000..4_000, len - 500..len - 499, 72..len - 40]
+}
+
 #[tokio::test(start_paused = true)]
-async fn what_is_damaged_in_a_file_is_told_and_the_rest_arrives() {
+async fn what_is_damaged_in_a_file_is_told_and_comes_from_the_wal() {
     let (origin, catalog) = (MemDisk::new(), topics(1));
     let sent = parked_once(&origin, &catalog, 30).await;
     let origin = origin.reopen();
     let path = parked(&origin).first().expect("a file").clone();
-    let whole = bytes_of(&origin, &path);
-    // The head; the head of a record; a body; the end of the file.
-    for (at, lost_max) in [(20, 0), (72 + 10, 1), (72 + 300, 1), (whole.len() - 500, 1)] {
-        let disk = MemDisk::new();
-        let mut left = vec![PathBuf::from("/data")];
-        while let Some(dir) = left.pop() {
-            disk.create_dir_all(&dir).expect("created");
-            for entry in origin.list(&dir).expect("listed") {
-                let path = dir.join(entry.name);
-                if entry.is_dir {
-                    left.push(path);
-                    continue;
-                }
-                let file = disk.open(&path, OpenMode::CreateNew).expect("created");
-                write_all_at(file.as_ref(), &bytes_of(&origin, &path), 0).expect("written");
-            }
-        }
-        let file = disk.open(&path, OpenMode::ReadWrite).expect("opens");
-        write_all_at(file.as_ref(), &[whole[at] ^ 4], at as u64).expect("written");
+    for part in parts(bytes_of(&origin, &path).len()) {
+        let disk = copied(&origin);
+        damage(&disk, &path, part.clone());
+        let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
+        sent.arrives(&node, 0).await;
+        assert_eq!(node.broker.metrics().damage_found.get(), 1, "{part:?}: told once");
+        assert_eq!(node.broker.metrics().stream_gaps.get(), 0, "{part:?}: nothing is lost");
+        pause(1_000).await;
+        assert!(parked(&disk).is_empty(), "{part:?}: set aside");
+        assert_eq!(disk.list(Path::new("/data/quarantine")).expect("listed").len(), 1, "{part:?}: for a while");
+        node.tasks.token().cancel();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_damaged_in_a_file_and_gone_from_the_wal_is_told_and_leaves_a_gap_in_its_partition() {
+    let (origin, catalog) = (MemDisk::new(), topics(2));
+    break_log(&origin, 0);
+    let mut roomy = config();
+    roomy.undispatched_bytes_max = 20 * 1024;
+    let node = Node::start_with(Arc::new(origin.clone()), &catalog, 1, roomy).await;
+    let (mut sent, mut others) = (Sent::default(), Sent::default());
+    for _ in 0..15 {
+        sent.send(&node, 0, 1_000).await.expect("accepted");
+    }
+    pause(10_000).await;
+    assert_eq!(node.broker.metrics().records_parked.get(), 15);
+    // The WAL is used again from its beginning.
+    for _ in 0..400 {
+        others.send(&node, 1, 10_000).await.expect("accepted");
+        pause(10).await;
+    }
+    pause(1_000).await;
+    origin.crash_kill();
+    node.tasks.token().cancel();
+    let origin = origin.reopen();
+    origin.clear_faults();
+    let path = parked(&origin).first().expect("a file").clone();
+    for (part, lost) in parts(bytes_of(&origin, &path).len()).into_iter().zip([0..0, 0..1, 0..1, 0..4, 14..15, 0..15]) {
+        let disk = copied(&origin);
+        damage(&disk, &path, part.clone());
         let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
         pause(5_000).await;
         let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, payload)| payload).collect();
-        let mut expected = sent.0.clone();
-        expected.retain(|payload| found.contains(payload));
-        assert!(found == expected, "byte {at}: in order, each once");
-        assert!(found.len() + lost_max >= sent.0.len(), "byte {at}: {} of {}", found.len(), sent.0.len());
-        assert_eq!(node.broker.metrics().damage_found.get(), 1, "byte {at}");
-        assert!(!parked(&disk).contains(&path), "byte {at}: set aside");
-        assert_eq!(disk.list(Path::new("/data/quarantine")).expect("listed").len(), 1, "byte {at}: for a while");
+        let expected: Vec<String> = sent.0[..lost.start].iter().chain(&sent.0[lost.end..]).cloned().collect();
+        assert!(found == expected, "{part:?}: {} of {} in order, each once", found.len(), expected.len());
+        assert_eq!(node.broker.metrics().damage_found.get(), 1, "{part:?}: told once");
+        let gaps: Vec<u64> = node.broker.topic_numbers().remove(0).partitions.iter().map(|numbers| numbers.gaps).collect();
+        assert_eq!(gaps.first(), Some(&u64::from(!lost.is_empty())), "{part:?}: {gaps:?}");
+        assert_eq!(node.broker.metrics().stream_gaps.get(), u64::from(!lost.is_empty()), "{part:?}");
+        assert!(!parked(&disk).contains(&path), "{part:?}: set aside");
+        assert_eq!(node.broker.undispatched(), 0, "{part:?}: nothing is waited for that cannot come");
+        send(&node, 0, "next").await.expect("accepted");
+        pause(1_000).await;
+        assert_eq!(replay_all(&node, "orders", 0).await.last().map(|(_, payload)| payload.as_str()), Some("next"), "{part:?}");
         node.tasks.token().cancel();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_damage_than_memory_may_hold_at_once_comes_from_the_wal_in_pieces() {
+    let (disk, catalog) = (MemDisk::new(), topics(1));
+    break_log(&disk, 0);
+    disk.inject(Fault { op: Op::Create, path_contains: "/ingress/checkpoint".into(), after: 0, times: u64::MAX, kind: FaultKind::Eio });
+    let mut config = config();
+    config.undispatched_bytes_max = 14 * 1024 * 1024;
+    config.undispatched_partition_bytes_max = usize::MAX / 4;
+    config.wal.undispatched_bytes_max = u64::MAX;
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config.clone()).await;
+    let mut sent = Sent::default();
+    for _ in 0..80 {
+        sent.send(&node, 0, 100_000).await.expect("accepted");
+    }
+    pause(10_000).await;
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    disk.clear_faults();
+    let path = parked(&disk).first().expect("a file").clone();
+    let len = bytes_of(&disk, &path).len();
+    assert!(len > 5 * 1024 * 1024, "{len} bytes");
+    damage(&disk, &path, 150_000..len - 150_000);
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config).await;
+    sent.arrives(&node, 0).await;
+    assert_eq!((node.broker.metrics().damage_found.get(), node.broker.metrics().stream_gaps.get()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_met_when_files_become_one_comes_from_the_wal_too() {
+    let (disk, catalog) = (MemDisk::new(), topics(1));
+    break_log(&disk, 0);
+    let mut config = config();
+    config.undispatched_bytes_max = 2 * 1024;
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config.clone()).await;
+    let mut sent = Sent::default();
+    let mut has_damaged = false;
+    for _ in 0..40 {
+        sent.send(&node, 0, 1_200).await.expect("accepted");
+        pause(1_500).await;
+        if parked(&disk).len() == 10 && !has_damaged {
+            damage(&disk, &parked(&disk)[5], 372..373);
+            has_damaged = true;
+        }
+    }
+    assert_eq!((has_damaged, node.broker.metrics().damage_found.get()), (true, 1), "told");
+    disk.clear_faults();
+    pause(15_000).await;
+    sent.arrives(&node, 0).await;
+    assert_eq!(node.broker.metrics().stream_gaps.get(), 0);
+    assert!(parked(&disk).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,15 +18,17 @@ use veena_storage::partition::{
     Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, SegmentHeader, StreamKey, StreamsSnapshot, recover,
 };
 use veena_storage::wal::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader as WalHeader};
-use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, replay};
+use veena_storage::wal::parked::{self, ParkedFile, ParkedOpenError};
+use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, WalReadError, replay};
 
 /// A target: its name, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("wal_scan", wal_scan),
     ("wal_cells", wal_cells),
+    ("parked_file", parked_file),
     ("frame_decode", frame_decode),
     ("recover_scan", recover_scan),
     ("side_file", side_file),
@@ -127,6 +129,107 @@ pub fn wal_cells(bytes: &[u8]) {
     drop(wal);
     let (_, second) = open().expect("what was opened once is opened again");
     assert_eq!((second.checkpoint, second.end), (first.checkpoint, first.end));
+}
+
+const PARKED_WAL: u64 = 1;
+const PARKED_NUMBER: u64 = 5;
+const PARKED_TO: Destination = Destination { group: 1, partition: 2 };
+
+/// A file of parked records: what is read goes forward, lies in the file, and is the same in pieces of any size.
+pub fn parked_file(bytes: &[u8]) {
+    for file in [bytes.to_vec(), parked_of(bytes)] {
+        let disk = MemDisk::new();
+        let path = Path::new("/parked").join(parked::file_name(PARKED_TO, PARKED_NUMBER));
+        disk.create_dir_all(Path::new("/parked")).expect("created");
+        let written = disk.open(&path, OpenMode::CreateNew).expect("created");
+        write_all_at(written.as_ref(), &file, 0).expect("written");
+        let opened = match ParkedFile::open(&disk, &path, PARKED_WAL) {
+            Ok(opened) => opened,
+            Err(ParkedOpenError::Io(error)) => panic!("{error}"),
+            Err(_) => continue,
+        };
+        let all = parked_records(&disk, &opened, usize::MAX, file.len() as u64);
+        assert_eq!(parked_records(&disk, &opened, 1, file.len() as u64), all);
+        assert_eq!(ParkedFile::open(&disk, &path, PARKED_WAL).expect("opened once"), opened);
+    }
+}
+
+/// The sequences and places of a file's records, read in pieces of this size, up to the first that this version does not know.
+fn parked_records(disk: &MemDisk, file: &ParkedFile, bytes_max: usize, len: u64) -> Vec<(WalSeq, u64)> {
+    let (mut all, mut at) = (Vec::new(), file.start());
+    loop {
+        let piece = match file.read(disk, at, bytes_max) {
+            Ok(piece) => piece,
+            Err(WalReadError::UnknownKind { .. }) => return all,
+            Err(error) => panic!("{error}"),
+        };
+        for (record, behind) in piece.records {
+            assert!(behind > at && behind <= len, "{behind} behind {at}, of {len}");
+            at = behind;
+            all.push((record.seq, behind));
+        }
+        assert!(piece.damaged.iter().all(|(from, to)| from < to), "{:?}", piece.damaged);
+        assert_eq!(piece.next, at);
+        if piece.is_end {
+            return all;
+        }
+    }
+}
+
+/// A file whose head is right about where it lies and whose checksums are; its records, its streams and its counts come from the input.
+fn parked_of(mut input: &[u8]) -> Vec<u8> {
+    let mut file = b"VEENAPRK".to_vec();
+    let version = 1 + u32::from(take(&mut input, 1) == [0xff]);
+    file.extend_from_slice(&version.to_be_bytes());
+    file.extend_from_slice(&[0; 4]);
+    for number in [PARKED_WAL, PARKED_NUMBER, PARKED_TO.group] {
+        file.extend_from_slice(&number.to_be_bytes());
+    }
+    file.extend_from_slice(&PARKED_TO.partition.to_be_bytes());
+    let streams = take(&mut input, 1).first().map_or(0, |byte| byte & 3);
+    file.extend_from_slice(&u32::from(streams).to_be_bytes());
+    for _ in 0..2 {
+        file.extend_from_slice(&number(&mut input).to_be_bytes());
+    }
+    let end_by = u64::from(take(&mut input, 1).first().copied().unwrap_or_default());
+    file.extend_from_slice(&[0; 8]);
+    let mut table = Vec::new();
+    for ordinal in 0..u32::from(streams) {
+        for number in [0, number(&mut input), number(&mut input), number(&mut input)] {
+            table.extend_from_slice(&number.to_be_bytes());
+        }
+        table.extend_from_slice(&ordinal.to_be_bytes());
+        table.extend_from_slice(&[0; 4]);
+    }
+    while !input.is_empty() {
+        let choice = take(&mut input, 1)[0];
+        let len = usize::from(choice >> 2);
+        if choice & 3 == 0 {
+            file.extend_from_slice(take(&mut input, len));
+            continue;
+        }
+        let header = RecordHeader {
+            seq: WalSeq(number(&mut input)),
+            synced_end: WalSeq(0),
+            stream: StreamId(u128::from(take(&mut input, 1).first().copied().unwrap_or_default())),
+            ordinal: 1,
+            kind: choice & 3,
+            destination: PARKED_TO,
+            body_len: 0,
+            body_crc: 0,
+        };
+        let at = file.len() as u64;
+        header.encode(&mut file, PARKED_WAL ^ PARKED_NUMBER.rotate_left(32), at, take(&mut input, len));
+    }
+    // Most often the end is where the records end.
+    let end = (file.len() as u64).saturating_sub(end_by.saturating_sub(200));
+    file[64..72].copy_from_slice(&end.to_be_bytes());
+    file.truncate(usize::try_from(end).expect("small").max(parked::HEAD_BYTES));
+    file.extend_from_slice(&table);
+    let crc = crc32c::crc32c(&file[..12]);
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, &file[16..parked::HEAD_BYTES]), &table);
+    file[12..16].copy_from_slice(&crc.to_be_bytes());
+    file
 }
 
 /// One frame, its header made from the input so that its CRCs are right.

@@ -1,8 +1,10 @@
 //! The files of a node that does not run: what they hold, what is damaged, what can be made again.
 //!
-//! A survey changes nothing. A repair makes derived parts again, keeps a copy of every damaged range, and sets a WAL aside that a node cannot
-//! start on; it never cuts or drops a record.
+//! A survey changes nothing. A repair makes derived parts again, keeps a copy of every damaged range, sets a WAL aside that a node cannot start
+//! on, and begins a new one with what that had parked; it never cuts or drops a record.
 //! Whoever calls holds the directory's lock.
+
+pub mod carry;
 
 use std::io;
 use std::path::{Path, PathBuf};

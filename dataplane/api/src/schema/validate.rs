@@ -205,6 +205,10 @@ mod tests {
         assert!(check(&schemas, &topic, nested(256)).await.is_ok());
         let problem = check(&schemas, &topic, nested(257)).await.expect_err("too deep");
         assert!(problem.text.contains("payload nests deeper than 256 levels"));
+        // One level is the wrong kind of thing, at the very bottom of a wide payload.
+        let wide = format!("[{}{}]", nested(200).replace("[]", &format!("[{}[1]]", "[],".repeat(5_000))), ",[]".repeat(5_000));
+        let problem = check(&schemas, &topic, wide).await.expect_err("no list");
+        assert!(problem.text.len() < 2100, "{} bytes of text", problem.text.len());
     }
 
     #[tokio::test(start_paused = true)]

@@ -81,7 +81,8 @@ pub fn is_lost(record: &WalRecord) -> bool {
     record.body.is_empty()
 }
 
-fn lost(stream: StreamId, seq: WalSeq, destination: Destination) -> WalRecord {
+/// What stands for everything of a stream that is lost up to this sequence.
+pub fn lost(stream: StreamId, seq: WalSeq, destination: Destination) -> WalRecord {
     WalRecord { seq, stream, kind: RecordKind::Accept, destination, body: Bytes::new() }
 }
 

@@ -25,7 +25,8 @@ use crate::layout;
 use crate::partition::Partition;
 use crate::produce::commit::{self, CommitError};
 use crate::produce::dispatch;
-use crate::produce::parked::DoneFile;
+use crate::produce::mend::{self, Mended, Place};
+use crate::produce::parked::{DoneFile, News};
 use crate::streams::StreamKey;
 
 /// How often the node looks for destinations that are in the way.
@@ -284,22 +285,26 @@ fn fill(
     partition: &Partition,
     writer: &mut ParkedWriter,
     old: &[Arc<ParkedFile>],
-    from: u64,
+    from: Place,
 ) -> Result<(Option<WalSeq>, Vec<u64>), WalReadError> {
     let end = core.dispatch.read_to();
     let mut damaged = Vec::new();
     for (index, file) in old.iter().enumerate() {
-        let mut at = if index == 0 { from.max(file.start()) } else { file.start() };
+        let mut place = if index == 0 { from } else { Place::default() };
+        place.at = place.at.max(file.start());
+        let mut told_to = place.at;
         loop {
-            let piece = file.read(core.ports.disk.as_ref(), at, PIECE_BYTES)?;
+            let Mended { mut piece, lost } = mend::read(core.ports.disk.as_ref(), &core.wal, file, place, PIECE_BYTES)?;
             for (record, _) in &piece.records {
                 writer.add(record, core.wal_origin(record.stream).ordinal)?;
             }
-            if !piece.damaged.is_empty() {
-                tell_damage(core, file, &piece.damaged);
+            piece.damaged.retain(|(_, to)| *to > told_to);
+            if let Some((_, to)) = piece.damaged.last() {
+                told_to = *to;
                 damaged.push(file.number);
             }
-            at = piece.next;
+            tell(core, file, &News { damaged: piece.damaged, lost });
+            place = Place { at: piece.next, after: piece.records.last().map(|(record, _)| record.seq).or(place.after) };
             if piece.is_end {
                 break;
             }
@@ -320,29 +325,33 @@ fn fill(
 ///
 /// # Errors
 /// While it does not, or the file cannot be read.
-pub async fn load(core: &Arc<Core>, partition: &Arc<Partition>, file: Arc<ParkedFile>, from: u64) -> Result<(), CommitError> {
+pub async fn load(core: &Arc<Core>, partition: &Arc<Partition>, file: Arc<ParkedFile>, from: Place) -> Result<(), CommitError> {
     for part in file.streams.iter().take(1) {
         commit::open_stream(core, partition, StreamKey { stream: part.stream, source: 0 }).await?;
     }
-    let (disk, wanted) = (Arc::clone(&core.ports.disk), Arc::clone(&file));
-    let piece = core.ports.read_io.run(move || wanted.read(disk.as_ref(), from, PIECE_BYTES)).await.map_err(|failed| {
+    let (worker, wanted) = (Arc::clone(core), Arc::clone(&file));
+    let reading = move || mend::read(worker.ports.disk.as_ref(), &worker.wal, &wanted, from, PIECE_BYTES);
+    let mended = core.ports.read_io.run(reading).await.map_err(|failed| {
         warn!(file = %file.path.display(), err = &failed as &dyn Error, "parked records cannot be read; tried again");
         CommitError::NotOpen
     })?;
-    let damaged = {
+    let news = {
         let mut queue = partition.queue.lock();
-        let (damaged, bytes) = queue.parked.on_read(file.number, piece);
+        let (news, bytes) = queue.parked.on_read(file.number, mended);
         core.dispatch.add_bytes(bytes);
-        damaged
+        news
     };
-    tell_damage(core, &file, &damaged);
+    tell(core, &file, &news);
     Ok(())
 }
 
-fn tell_damage(core: &Core, file: &ParkedFile, damaged: &[(u64, u64)]) {
-    for (from, to) in damaged {
-        error!(file = %file.path.display(), from, to, "parked records are damaged and lost");
+fn tell(core: &Core, file: &ParkedFile, news: &News) {
+    for (from, to) in &news.damaged {
+        error!(file = %file.path.display(), from, to, "parked records are damaged; what the WAL still holds of them is taken from there");
         core.metrics.damage_found.add(1);
+    }
+    for gap in &news.lost {
+        error!(file = %file.path.display(), stream = %gap.stream, first = gap.first.0, end = gap.end.0, "parked records are damaged and lost");
     }
 }
 

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use veena_contract::{StreamId, WalSeq};
-use veena_storage::wal::WalRecord;
-use veena_storage::wal::parked::{ParkedFile, ParkedPiece};
+use veena_storage::wal::parked::ParkedFile;
+use veena_storage::wal::{WalGap, WalRecord};
+
+use crate::produce::mend::{Mended, Place};
 
 /// The files of one destination, oldest first, and what of the first of them is in memory.
 #[derive(Default)]
@@ -26,10 +28,14 @@ struct Front {
     read_to: u64,
     /// Where it starts when what is loaded is dropped.
     done_to: u64,
+    /// The last record that is known to be committed.
+    last_done: Option<WalSeq>,
     is_read: bool,
     is_damaged: bool,
     /// Damage below this place was told.
     told_to: u64,
+    /// What is lost below this was told.
+    lost_told_to: WalSeq,
     bytes_done: u64,
     records_done: u64,
 }
@@ -40,6 +46,15 @@ pub struct DoneFile {
     pub file: Arc<ParkedFile>,
     /// Not all of it could be read.
     pub is_damaged: bool,
+}
+
+/// What nobody was told of yet.
+#[derive(Default)]
+pub struct News {
+    /// Places, from and to, whose records are damaged.
+    pub damaged: Vec<(u64, u64)>,
+    /// What is lost of them.
+    pub lost: Vec<WalGap>,
 }
 
 impl ParkedQueue {
@@ -64,8 +79,8 @@ impl ParkedQueue {
     }
 
     /// Up to where the first file is known to be committed.
-    pub fn done_to(&self) -> u64 {
-        self.front.done_to
+    pub fn done_to(&self) -> Place {
+        Place { at: self.front.done_to, after: self.front.last_done }
     }
 
     /// Is this record of the WAL in one of the files?
@@ -95,24 +110,27 @@ impl ParkedQueue {
     }
 
     /// The piece to read next, as a file and a place in it.
-    pub fn next_piece(&self) -> Option<(Arc<ParkedFile>, u64)> {
+    pub fn next_piece(&self) -> Option<(Arc<ParkedFile>, Place)> {
         let file = self.files.front().filter(|_| self.front.loaded.is_empty() && !self.front.is_read)?;
-        Some((Arc::clone(file), self.front.read_to.max(file.start())))
+        // Nothing is loaded, so all that was read is committed.
+        Some((Arc::clone(file), Place { at: self.front.read_to.max(file.start()), after: self.front.last_done }))
     }
 
-    /// A piece was read. Answers the damage nobody was told of yet, and how many bytes are in memory now. A piece of a file that is no longer
-    /// the first is forgotten.
-    pub fn on_read(&mut self, number: u64, piece: ParkedPiece) -> (Vec<(u64, u64)>, usize) {
+    /// A piece was read. Answers what nobody was told of yet, and how many bytes are in memory now. A piece of a file that is no longer the
+    /// first is forgotten.
+    pub fn on_read(&mut self, number: u64, Mended { piece, lost }: Mended) -> (News, usize) {
         if self.files.front().is_none_or(|file| file.number != number) || !self.front.loaded.is_empty() {
-            return (Vec::new(), 0);
+            return (News::default(), 0);
         }
         let front = &mut self.front;
-        let news: Vec<_> = piece.damaged.into_iter().filter(|(_, end)| *end > front.told_to).collect();
-        front.told_to = news.last().map_or(front.told_to, |(_, end)| *end);
-        front.is_damaged |= !news.is_empty();
+        let damaged: Vec<_> = piece.damaged.into_iter().filter(|(_, end)| *end > front.told_to).collect();
+        let lost: Vec<_> = lost.into_iter().filter(|gap| gap.end > front.lost_told_to).collect();
+        front.told_to = damaged.last().map_or(front.told_to, |(_, end)| *end);
+        front.lost_told_to = lost.iter().map(|gap| gap.end).fold(front.lost_told_to, WalSeq::max);
+        front.is_damaged |= !damaged.is_empty();
         (front.done_to, front.read_to, front.is_read) = (front.read_to, piece.next, piece.is_end);
         front.loaded.extend(piece.records);
-        (news, front.loaded.iter().map(|(record, _)| record.body.len()).sum())
+        (News { damaged, lost }, front.loaded.iter().map(|(record, _)| record.body.len()).sum())
     }
 
     /// What is loaded, in order.
@@ -128,6 +146,7 @@ impl ParkedQueue {
             count += 1;
             bytes += record.body.len();
             self.front.done_to = behind;
+            self.front.last_done = Some(record.seq);
         }
         self.front.bytes_done += bytes as u64;
         self.front.records_done += count as u64;

@@ -10,6 +10,7 @@ use veena_storage::wal::WalRecord;
 use veena_storage::wal::parked::ParkedFile;
 
 use crate::produce::backlog::is_lost;
+use crate::produce::mend::Place;
 use crate::produce::park::Stuck;
 use crate::produce::parked::{DoneFile, ParkedQueue};
 use crate::streams::SenderWindow;
@@ -51,7 +52,7 @@ pub(super) enum Next {
     /// These records, of one stream.
     Send(Vec<WalRecord>),
     /// Reads a piece of a file.
-    Load(Arc<ParkedFile>, u64),
+    Load(Arc<ParkedFile>, Place),
     /// Gives up a file that is done.
     Discard(DoneFile),
     /// Nothing yet.

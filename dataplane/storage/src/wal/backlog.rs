@@ -115,6 +115,15 @@ impl Wal {
     }
 }
 
+impl Wal {
+    /// Below this the log holds nothing any more.
+    #[must_use]
+    pub fn oldest(&self) -> WalSeq {
+        let log = self.handle.shared.log.lock();
+        log.segments.front().map_or(log.next_seq, |segment| segment.first)
+    }
+}
+
 impl Shared {
     /// The segment that holds `seq`, or the next one above it, and where it ends.
     fn segment_of(&self, seq: WalSeq, end: WalSeq) -> Option<(Segment, WalSeq)> {

@@ -17,8 +17,8 @@ mod append;
 mod backlog;
 mod checkpoint;
 mod flush;
-mod group;
 pub mod format;
+mod group;
 mod inspect;
 mod open;
 pub mod parked;
@@ -316,7 +316,7 @@ impl WalIoError {
     }
 }
 
-fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> WalIoError {
+pub(crate) fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> WalIoError {
     let path = path.to_owned();
     move |source| WalIoError { path, step, source }
 }

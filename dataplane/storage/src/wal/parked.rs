@@ -292,6 +292,18 @@ impl ParkedFile {
         if made.streams.is_empty() { Err(not_ours()) } else { Ok(made) }
     }
 
+    /// As [`open`](Self::open), of whichever log the head says.
+    ///
+    /// # Errors
+    /// [`ParkedOpenError`]; also when the head is damaged.
+    pub fn open_of_any(disk: &dyn Disk, path: &Path) -> Result<Self, ParkedOpenError> {
+        let file = disk.open(path, OpenMode::Read).map_err(failed(path, "open"))?;
+        let len = file.len().map_err(failed(path, "measure"))?;
+        let head = read_head(&*file, len).map_err(failed(path, "read"))?;
+        let head = head.ok_or_else(|| ParkedOpenError::NotOfThisLog { path: path.to_owned() })?;
+        Self::open(disk, path, head.wal_id)
+    }
+
     /// Makes again, from the records, what a damaged head would tell.
     fn survey(&mut self, disk: &dyn Disk) -> Result<(), WalReadError> {
         let mut from = self.start();
