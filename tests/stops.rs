@@ -22,6 +22,15 @@ async fn with_leases(config: NodeConfig) -> (NodeProcess, Client, Vec<String>) {
     (node, client, leases)
 }
 
+/// The words that start a node under strace, which answers every sync of these files with EIO and does not carry it out.
+fn with_failing_syncs(files: &[&Path], log: &Path) -> Vec<String> {
+    let fixed = "strace -D -f --seccomp-bpf -y -qq -e signal=none -e trace=fdatasync -e inject=fdatasync:error=EIO -o";
+    let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+    words.push(log.display().to_string());
+    files.iter().for_each(|file| words.extend(["-P".to_owned(), file.display().to_string()]));
+    words
+}
+
 /// Stops the node, which must end with an error of its own.
 async fn stop_with_an_error(node: &mut NodeProcess) {
     let error = node.stop(STOP_DEADLINE).await.expect_err("something was not kept");
@@ -41,6 +50,38 @@ async fn a_stop_that_cannot_write_the_last_acks_ends_with_an_error_and_loses_no_
     stop_with_an_error(&mut node).await;
     node.start_again().await.expect("the node starts again");
     assert_eq!(texts(&consume_exactly(&mut client, "orders", SENT.len()).await), SENT);
+    node.stop(STOP_DEADLINE).await.expect("nothing is wrong any more");
+}
+
+#[tokio::test]
+async fn a_stop_whose_last_sync_fails_ends_with_an_error_says_so_and_loses_no_message() {
+    let dir = scratch();
+    let (mut node, _, _) = with_leases(NodeConfig::in_dir(Path::new(BIN), dir.path())).await;
+    node.stop(STOP_DEADLINE).await.expect("the node stops");
+    let settle = node.config().data_dir.canonicalize().expect("there").join("settle");
+    let journals = std::fs::read_dir(&settle).expect("listed").map(|entry| entry.expect("listed").path());
+    let journal = journals.filter(|path| path.extension().is_some_and(|end| end == "journal")).max().expect("a journal");
+    // A file is told by the name it has at the time of the call: the journal's syncs succeed until it is renamed. The other name is that of
+    // every file that is to take its place.
+    let renamed = settle.join("renamed");
+    let injected = dir.path().join("strace.log");
+    node.config_mut().before = with_failing_syncs(&[&renamed, &settle.join("settle.tmp")], &injected);
+    node.start_again().await.expect("the node starts under strace");
+    let mut client = Client::new(node.addr());
+    let leases = handles(&consume_exactly(&mut client, "orders", SENT.len()).await);
+    std::fs::rename(&journal, &renamed).expect("renamed");
+    assert_eq!(client.ack_batch("orders", &leases).await.expect("an answer"), [204; 3]);
+    stop_with_an_error(&mut node).await;
+    assert!(std::fs::read_to_string(&injected).expect("a log").contains("(INJECTED)"), "a sync has failed");
+    let log = std::fs::read_to_string(&node.config().log).expect("a log");
+    assert!(log.contains("the last acks could not be made durable"), "{log}");
+
+    std::fs::rename(&renamed, &journal).expect("renamed");
+    node.config_mut().before = Vec::new();
+    node.start_again().await.expect("the node starts again");
+    // What was acked may come again, and then in full.
+    let again = client.consume("orders", Duration::from_millis(500), 100).await.expect("an answer").expect("messages");
+    assert!(again.is_empty() || texts(&again) == SENT, "{again:?}");
     node.stop(STOP_DEADLINE).await.expect("nothing is wrong any more");
 }
 
