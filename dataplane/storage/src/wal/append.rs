@@ -145,6 +145,12 @@ impl Shared {
         self.spares.close();
     }
 
+    /// Something is there for a flusher.
+    pub fn wake_one(&self) {
+        self.staged.notify_one();
+        self.staged_inline.notify_one();
+    }
+
     pub fn is_latched(&self) -> bool {
         self.is_latched.load(Ordering::Acquire)
     }
@@ -185,8 +191,7 @@ impl Shared {
         let must_wake = !is_awake && self.may_begin(&staging, Turn::Staged);
         drop(staging);
         if must_wake {
-            self.staged.notify_one();
-            self.staged_inline.notify_one();
+            self.wake_one();
         }
         Ok(Staged { outcome })
     }

@@ -2,7 +2,7 @@
 //!
 //! A group is what was staged while others were under way. It is written in order of sequence, into one segment with all that are in flight,
 //! and synced by one of a few flushers. While syncs are fast there is one group in flight, so that each sync serves as many records as it
-//! can; a disk that takes long gets several, so that nobody waits for two syncs. Groups land in order: a record is told durable only after
+//! can; a disk that takes long gets several, so that few wait for much more than one sync. Groups land in order: a record is told durable only after
 //! everything before it is, and a failed sync fails every group that is still in flight. Each flusher syncs through a handle of its own: an
 //! error of the device is reported once per handle, and must reach all of them.
 //!
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::warn;
+use veena_contract::WalSeq;
 
 use super::append::{Call, Shared, Staging};
 use super::format::SEGMENT_HEADER_BYTES;
@@ -30,7 +31,7 @@ use crate::sabotage;
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The encode buffer is given back when it grew over this.
 const BUFFER_KEPT_BYTES: usize = GROUP_BYTES_MAX + SEGMENT_HEADER_BYTES;
-/// How many groups may be in flight at once, on the slowest disk.
+/// How many groups may be in flight at once, on the slowest disk. One more is written while one lands.
 pub(super) const FLIGHTS_MAX: usize = 8;
 /// Each time a sync takes this much longer, one more group may be in flight. Below it a second sync costs more than the wait it saves.
 const SYNC_US_PER_FLIGHT: u64 = 400;
@@ -66,7 +67,7 @@ pub struct Written {
 }
 
 /// When a group is begun.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum Turn {
     /// Something was staged.
     Staged,
@@ -142,12 +143,18 @@ impl Shared {
         if count == staging.calls.len() {
             return std::mem::take(&mut staging.calls);
         }
-        staging.calls.drain(..count).collect()
+        let taken = staging.calls.drain(..count).collect();
+        if self.may_begin(&staging, Turn::Staged) {
+            // Nobody was woken for the rest.
+            self.wake_one();
+        }
+        taken
     }
 
     /// Calls that were taken and not written go before everything that was staged since.
     fn put_back(&self, mut calls: VecDeque<Call>, staging: &mut Staging) {
-        staging.calls_in_flight -= calls.len();
+        // less is in flight than this when a panic has failed it all
+        staging.calls_in_flight = staging.calls_in_flight.saturating_sub(calls.len());
         calls.append(&mut staging.calls);
         staging.calls = calls;
     }
@@ -224,7 +231,7 @@ impl Shared {
             Err(NoSeat::MustDrain) => {
                 let mut staging = self.staging.lock();
                 self.put_back(calls, &mut staging);
-                staging.in_flight -= 1;
+                staging.in_flight = staging.in_flight.saturating_sub(1);
                 staging.must_drain = true;
                 return Begun::Nothing;
             }
@@ -338,6 +345,9 @@ impl Shared {
     /// told are back with more.
     fn land_and_go_on(&self, written: &Written, slot: usize) -> Begun {
         let Some(outcome) = self.sync(written) else { return Begun::Nothing };
+        if outcome.is_ok() {
+            self.mark_synced(written);
+        }
         let may_go_on = outcome.is_ok() && self.flights_allowed() > 1;
         let next = if may_go_on { self.write_next(slot, Turn::Synced) } else { Begun::Nothing };
         self.guarded(|| self.settle(written, outcome));
@@ -361,8 +371,14 @@ impl Shared {
     fn settle(&self, written: &Written, outcome: Result<(), WalIoError>) {
         let mut flights = self.flights.lock();
         let Flights { groups, on_durable, .. } = &mut *flights;
-        if let Err(reason) = &outcome {
-            self.latch(reason);
+        match &outcome {
+            Err(reason) => self.latch(reason),
+            Ok(()) => set_synced(groups, written),
+        }
+        while let Some(mut flight) = groups.pop_front_if(|flight| flight.is_synced) {
+            self.account(&flight);
+            self.landed(1, flight.group.calls(), flight.group.staged_bytes());
+            flight.group.complete(on_durable.as_ref());
         }
         if self.is_latched() {
             // What the failed sync concerned is not known, and nothing behind a lost group may be promised.
@@ -371,14 +387,17 @@ impl Shared {
                 flight.group.refuse(AppendError::Latched);
             }
         }
-        if let Some(flight) = groups.iter_mut().find(|flight| flight.written.turn == written.turn) {
-            flight.is_synced = true;
-        }
-        while let Some(mut flight) = groups.pop_front_if(|flight| flight.is_synced) {
-            self.account(&flight);
-            self.landed(1, flight.group.calls(), flight.group.staged_bytes());
-            flight.group.complete(on_durable.as_ref());
-        }
+    }
+
+    fn mark_synced(&self, written: &Written) {
+        set_synced(&mut self.flights.lock().groups, written);
+    }
+
+    /// Everything below this is synced, told or not: what a group that is written now proves.
+    pub fn proven_end(&self) -> WalSeq {
+        let flights = self.flights.lock();
+        let synced = flights.groups.iter().take_while(|flight| flight.is_synced).last();
+        synced.map_or_else(|| self.durable_end(), |flight| flight.group.end)
     }
 
     fn account(&self, flight: &Flight) {
@@ -423,13 +442,14 @@ impl Shared {
 
     pub async fn run_inline(&self, slot: usize) {
         loop {
-            let begun = self.write_next(slot, Turn::Staged);
-            if let Begun::Written(written) = &begun {
+            let mut begun = self.write_next(slot, Turn::Staged);
+            let is_idle = matches!(begun, Begun::Nothing);
+            while let Begun::Written(written) = begun {
                 // others may write their groups before this one is synced, as on a slow disk
                 tokio::task::yield_now().await;
-                self.land(written);
+                begun = self.land_and_go_on(&written, slot);
             }
-            if !matches!(begun, Begun::Nothing) {
+            if !is_idle {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -462,5 +482,11 @@ impl Shared {
             self.latch_panicked("the thread that prepares segments panicked");
             self.spares.lose_maker();
         }
+    }
+}
+
+fn set_synced(groups: &mut VecDeque<Flight>, written: &Written) {
+    if let Some(flight) = groups.iter_mut().find(|flight| flight.written.turn == written.turn) {
+        flight.is_synced = true;
     }
 }

@@ -27,7 +27,8 @@ pub(super) struct Group {
 impl Shared {
     /// Encodes as many of the calls as the segment has room for.
     pub fn encode_group(&self, buffer: &mut Vec<u8>, active: &Active, calls: &mut VecDeque<Call>) -> Group {
-        let (first, synced_end) = (self.log.lock().next_seq, self.durable_end());
+        let synced_end = self.proven_end();
+        let first = self.log.lock().next_seq;
         buffer.clear();
         if !active.is_header_written {
             let (generation, previous) = (active.generation, active.previous);

@@ -10,7 +10,7 @@ use veena_contract::{Entropy, WalSeq};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
 use veena_storage::io::Io;
-use veena_storage::wal::{AppendError, Staged, Wal, WalConfig};
+use veena_storage::wal::{AppendError, OnDurable, Staged, Wal, WalConfig, WalRecord};
 
 use super::{DIR, config, entries, rig, segments, text};
 use crate::support::Seeded;
@@ -144,24 +144,123 @@ fn the_first_that_arrive_do_not_take_the_places_of_the_many_behind_them() {
 #[test]
 fn a_slow_disk_has_the_next_group_before_the_callers_of_the_one_before_are_told() {
     let mem = MemDisk::new();
-    let during_first_sync = Arc::new(parking_lot::Mutex::new(None));
-    let disk = CountingDisk { during_sync: Arc::clone(&during_first_sync), ..CountingDisk::new(&mem, Duration::ZERO) };
-    let (wal, _) = Wal::open(Arc::new(disk), Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
     let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let (sink, files) = (Arc::clone(&seen), mem.clone());
-    wal.start_by_hand(Arc::new(move |records| {
-        let segment = files.open(&segments(&files)[0], OpenMode::Read).expect("there");
-        let mut bytes = vec![0; usize::try_from(segment.len().expect("a length")).expect("small")];
-        segment.read_at(&mut bytes, 0).expect("read");
-        let is_second_written = bytes.windows(6).any(|part| part == b"second");
+    let on_durable = Arc::new(move |records: Vec<WalRecord>| {
+        let is_second_written = log_bytes(&files).windows(6).any(|part| part == b"second");
         sink.lock().extend(records.iter().map(|record| (text(record), is_second_written)));
-    }));
-    let late = wal.clone();
-    let stage_second = move || drop(late.stage(entries(&["second"])).expect("staged"));
-    *during_first_sync.lock() = Some(Box::new(stage_second) as Box<dyn FnOnce() + Send>);
+    });
+    let wal = with_hook(&mem, on_durable, |wal| drop(wal.stage(entries(&["second"])).expect("staged")));
     drop(wal.stage(entries(&["first"])).expect("staged"));
     wal.flush_now();
-    assert_eq!(*seen.lock(), [("first".to_owned(), true), ("second".to_owned(), true)]);
+    let told = [("before", false), ("first", true), ("second", true)].map(|(text, is_written)| (text.to_owned(), is_written));
+    assert_eq!(*seen.lock(), told);
+    wal.close();
+}
+
+/// All bytes of the only segment.
+fn log_bytes(disk: &MemDisk) -> Vec<u8> {
+    let segment = disk.open(&segments(disk)[0], OpenMode::Read).expect("there");
+    let mut bytes = vec![0; usize::try_from(segment.len().expect("a length")).expect("small")];
+    segment.read_at(&mut bytes, 0).expect("read");
+    bytes
+}
+
+/// A log by hand that holds "before", and has `during` happen while the next group is synced.
+fn with_hook(mem: &MemDisk, on_durable: OnDurable, during: impl FnOnce(&Wal) + Send + 'static) -> Wal {
+    let during_sync = DuringSync::default();
+    let disk = CountingDisk { during_sync: Arc::clone(&during_sync), ..CountingDisk::new(mem, Duration::ZERO) };
+    let (wal, _) = Wal::open(Arc::new(disk), Path::new(DIR), config(), &Seeded::new(1)).expect("opened");
+    wal.start_by_hand(on_durable);
+    drop(wal.stage(entries(&["before"])).expect("staged"));
+    wal.flush_now();
+    let late = wal.clone();
+    *during_sync.lock() = Some(Box::new(move || during(&late)));
+    wal
+}
+
+#[test]
+fn a_group_that_cannot_be_written_takes_nothing_from_the_one_before_that_was_synced() {
+    let mem = MemDisk::new();
+    let second = Arc::new(parking_lot::Mutex::new(None));
+    let (slot, disk) = (Arc::clone(&second), mem.clone());
+    let wal = with_hook(&mem, Arc::new(|_| {}), move |wal| {
+        disk.inject(Fault { op: Op::Write, path_contains: DIR.to_owned(), after: 0, times: 1, kind: FaultKind::Eio });
+        *slot.lock() = Some(wal.stage(entries(&["second"])).expect("staged"));
+    });
+    let mut first = wal.stage(entries(&["first"])).expect("staged");
+    wal.flush_now();
+    assert!(matches!(first.try_outcome(), Some(Ok(_))), "it was synced before the other was tried");
+    let mut second = second.lock().take().expect("staged");
+    assert_eq!(second.try_outcome(), Some(Err(AppendError::Latched)));
+    assert!(wal.status().latched.is_some());
+    wal.close();
+    mem.crash_kill();
+    assert_eq!(rig(&mem.reopen(), 2).bodies(), ["before", "first"]);
+}
+
+#[test]
+fn a_group_that_is_written_while_one_lands_proves_it() {
+    let mem = MemDisk::new();
+    let wal = with_hook(&mem, Arc::new(|_| {}), |wal| drop(wal.stage(entries(&["second"])).expect("staged")));
+    drop(wal.stage(entries(&["first"])).expect("staged"));
+    wal.flush_now();
+    wal.close();
+    mem.crash_kill();
+    // a bit of the first record, whose group was told, rots
+    let disk = mem.reopen();
+    let path = segments(&disk)[0].clone();
+    let file = disk.open(&path, OpenMode::ReadWrite).expect("there");
+    let bytes = log_bytes(&disk);
+    let at = bytes.windows(5).position(|part| part == b"first").expect("written");
+    file.write_at(&[bytes[at] ^ 1], at as u64).expect("written");
+    let again = rig(&disk, 2);
+    assert!(!again.opened.damage.is_empty(), "the second group proves that the first was synced: it is damage, not a torn end");
+    assert_eq!(again.bodies(), ["before", "second"]);
+}
+
+#[test]
+fn a_dispatcher_that_panics_while_the_next_group_is_written_fails_both_and_the_log_says_so() {
+    let mem = MemDisk::new();
+    let second = Arc::new(parking_lot::Mutex::new(None));
+    let slot = Arc::clone(&second);
+    let on_durable = Arc::new(|records: Vec<WalRecord>| assert_ne!(text(&records[0]), "first", "a bug behind the log"));
+    let wal = with_hook(&mem, on_durable, move |wal| *slot.lock() = Some(wal.stage(entries(&["second"])).expect("staged")));
+    let mut first = wal.stage(entries(&["first"])).expect("staged");
+    wal.flush_now();
+    assert_ne!(first.try_outcome().map(|outcome| outcome.is_ok()), Some(true));
+    let mut second = second.lock().take().expect("staged");
+    assert_ne!(second.try_outcome().map(|outcome| outcome.is_ok()), Some(true));
+    assert!(wal.status().latched.is_some());
+    assert!(wal.stage(entries(&["third"])).is_err());
+    wal.close();
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_a_full_group_leaves_behind_is_written_before_that_lands() {
+    let mem = MemDisk::new();
+    let seen = Arc::new(parking_lot::Mutex::new(None));
+    let (sink, files) = (Arc::clone(&seen), mem.clone());
+    let config = WalConfig { segment_bytes: 64 << 20, staged_bytes_max: 64 << 20, undispatched_bytes_max: 64 << 20, ..config() };
+    let during_sync = DuringSync::default();
+    let disk = CountingDisk { during_sync: Arc::clone(&during_sync), ..CountingDisk::new(&mem, Duration::ZERO) };
+    let (wal, _) = Wal::open(Arc::new(disk), Path::new(DIR), config, &Seeded::new(1)).expect("opened");
+    wal.start(&Io::inline(), Arc::new(|_| {}));
+    wal.stage(entries(&["before"])).expect("staged").await.expect("durable");
+    // whoever wrote that waits for more now
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    *during_sync.lock() = Some(Box::new(move || {
+        let bytes = log_bytes(&files);
+        *sink.lock() = Some((0..10).filter(|n| bytes.windows(3).any(|part| part == [b'#', b'0' + n, b'.'])).collect::<Vec<u8>>());
+    }));
+    let body = |n: u8| format!("#{n}.{}", "x".repeat(1_000_000));
+    let staged: Vec<Staged> = (0..10).map(|n| wal.stage(entries(&[&body(n)])).expect("staged")).collect();
+    for staged in staged {
+        staged.await.expect("durable");
+    }
+    assert_eq!(seen.lock().take(), Some((0..10).collect()), "eight are a group; the other two are not left waiting for it");
     wal.close();
 }
 
