@@ -294,6 +294,10 @@ fn what_a_lost_wal_had_parked_is_named_by_repair_and_begins_the_new_one() {
     let done = veena(&["repair", "--apply"], data);
     assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("carry over"), "{done:?}");
     assert_eq!(files.iter().map(|file| file.exists()).collect::<Vec<_>>(), [false, true]);
+    let aside =
+        data.join("quarantine").read_dir().expect("listed").map(|entry| entry.expect("read").file_name().into_string().expect("text"));
+    let aside: Vec<String> = aside.filter(|name| name.ends_with("-ingress")).collect();
+    assert!(aside.len() == 1 && aside[0].starts_with("kept-"), "no clean-up takes the log that a file may still need: {aside:?}");
     let held: Vec<u64> = lines(&veena(&["inspect", "--json"], data))
         .into_iter()
         .filter(|line| line["kind"] == "wal")
@@ -305,4 +309,7 @@ fn what_a_lost_wal_had_parked_is_named_by_repair_and_begins_the_new_one() {
     assert!(backlog.records.iter().all(|record| record.destination == destination && record.body == vec![9; 500]), "{backlog:?}");
     assert_eq!((backlog.records.len(), backlog.gaps.len()), (2, 0));
     wal.close();
+    std::fs::remove_dir_all(data.join("ingress")).expect("removed");
+    let dry = String::from_utf8(veena(&["repair"], data).stdout).expect("text");
+    assert!(dry.contains(&format!("would leave {}", files[1].display())), "without any log too: {dry}");
 }

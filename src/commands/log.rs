@@ -11,7 +11,8 @@ use veena_contract::Offset;
 use veena_node::{OsEntropy, PromisedEnds};
 use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::{DirLock, Disk};
-use veena_storage::offline::{self, FileFacts, FileKind, Finding, Found, LostEnd, Span, Survey, carry};
+use veena_storage::offline::carry::{self, Left, ParkedOfGone};
+use veena_storage::offline::{self, FileKind, Finding, Found, LostEnd, Span, Survey};
 use veena_storage::partition::SideKind;
 use veena_storage::wal::parked::ParkedFile;
 
@@ -206,30 +207,30 @@ fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
         output::line(format!("{}{action} {}: {detail}", if apply { "" } else { "would " }, path.display()))
     };
     let found = held.find()?;
-    let parked = carry::parked_of_gone_wal(held.disk.as_ref(), &found, survey.lost_end.is_some()).map_err(anyhow::Error::from)?;
-    let new_wal = found.parked.as_ref().filter(|_| !parked.is_empty()).map(|dir| dir.with_file_name("ingress"));
+    let gone = carry::parked_of_gone_wal(held.disk.as_ref(), &found, &survey).map_err(anyhow::Error::from)?;
+    let is_needed = is_old_wal_needed(&survey, &gone);
+    let new_wal = found.parked.as_ref().filter(|_| !gone.files.is_empty()).map(|dir| dir.with_file_name("ingress"));
     if let Some(wal) = new_wal.as_ref().filter(|_| apply) {
         // While the old one is in its place: whatever fails here changes nothing.
-        carry::make_wal_of(&held.disk, wal, &parked, &OsEntropy).map_err(anyhow::Error::from)?;
+        carry::make_wal_of(&held.disk, wal, &gone.files, &OsEntropy).map_err(anyhow::Error::from)?;
     }
     let lost = survey.lost_end.zip(found.wal);
     if let Some((end, wal)) = &lost {
         let to = if apply {
-            offline::set_wal_aside(held.disk.as_ref(), wal, &quarantine, now_ms).map_err(anyhow::Error::from)?
+            offline::set_wal_aside(held.disk.as_ref(), wal, &quarantine, now_ms, is_needed).map_err(anyhow::Error::from)?
         } else {
             quarantine.clone()
         };
-        let records = survey.files.iter().filter(|file| file.kind == FileKind::Wal).map(|file| file.records).sum();
-        tell("set aside", wal, format!("{}, to {}", loss_text(end, records), to.display()))?;
+        tell("set aside", wal, format!("{}, to {}. {}", loss_text(end, &survey), to.display(), aside_text(is_needed)))?;
     }
     if let Some(wal) = new_wal.as_ref().filter(|_| apply) {
-        carry::put_in_place(held.disk.as_ref(), wal, &parked, &quarantine, now_ms).map_err(anyhow::Error::from)?;
+        carry::put_in_place(held.disk.as_ref(), wal, &gone.files, &quarantine, now_ms).map_err(anyhow::Error::from)?;
     }
-    for file in &parked {
+    for file in &gone.files {
         tell("carry over", &file.path, carried_text(file.records))?;
     }
-    for file in survey.files.iter().filter(|file| lost.is_some() && is_left(file, &parked)) {
-        tell("leave", &file.path, left_text(file.records))?;
+    for (path, why) in &gone.left {
+        tell("leave", path, left_text(*why).to_owned())?;
     }
     for finding in &survey.findings {
         if lost.as_ref().is_some_and(|(_, wal)| finding.path.starts_with(wal)) {
@@ -265,7 +266,8 @@ fn repair(global: &Global, held: &Held, apply: bool) -> Outcome {
 }
 
 /// What is gone with the newest segments of a WAL, and what is not.
-fn loss_text(lost: &LostEnd, records: u64) -> String {
+fn loss_text(lost: &LostEnd, survey: &Survey) -> String {
+    let records: u64 = survey.files.iter().filter(|file| file.kind == FileKind::Wal).map(|file| file.records).sum();
     let LostEnd { checkpoint, durable_end, .. } = lost;
     let known = match durable_end.0.saturating_sub(checkpoint.0) {
         0 => "None is known of.".to_owned(),
@@ -273,13 +275,25 @@ fn loss_text(lost: &LostEnd, records: u64) -> String {
     };
     format!(
         "lost are the records that were accepted and not dispatched, from sequence {checkpoint} on. {known} The {records} record(s) that are \
-         left in it are dispatched. The next start begins a new log; put the missing segments back instead, if you have them"
+         left in it are dispatched, or set aside in a file for a partition that takes nothing. The next start begins a new log; put the missing \
+         segments back instead, if you have them"
     )
 }
 
-/// Is this a file of parked records that cannot be carried over?
-fn is_left(file: &FileFacts, carried: &[ParkedFile]) -> bool {
-    file.kind == FileKind::Parked && carried.iter().all(|other| other.path != file.path)
+/// May the WAL that is set aside hold what its parked files have lost?
+fn is_old_wal_needed(survey: &Survey, ParkedOfGone { files, left }: &ParkedOfGone) -> bool {
+    // Without the WAL's identity the files were not read.
+    let is_sound = |file: &ParkedFile| survey.wal_id.is_some() && survey.findings.iter().all(|finding| finding.path != file.path);
+    !left.is_empty() || !files.iter().all(is_sound)
+}
+
+/// How long there is something to put them back into.
+fn aside_text(is_kept: bool) -> &'static str {
+    if is_kept {
+        "It stays there until you remove it: it may still hold records that are damaged below parked"
+    } else {
+        "A running node removes it once it is an hour old, or earlier when the quarantine is too large"
+    }
 }
 
 fn carried_text(records: u64) -> String {
@@ -289,11 +303,18 @@ fn carried_text(records: u64) -> String {
     )
 }
 
-fn left_text(records: u64) -> String {
-    format!(
-        "its head is damaged, and its {records} intact record(s), accepted and set aside for a partition that took nothing, are not sent without \
-         the log that is set aside. Put the missing segments back instead, if you have them; else keep the file, and send them again"
-    )
+fn left_text(why: Left) -> &'static str {
+    match why {
+        Left::HeadDamaged => {
+            "its head is damaged, and its records, accepted and set aside for a partition that took nothing, are not sent without their log. Put \
+             that back instead, if you have it; else keep the file, and send them again"
+        }
+        Left::OtherWal => {
+            "it is of another log than the one that is gone. An earlier repair that ended early may have left it, and what it carried over is sent: \
+             its records are not sent again"
+        }
+        Left::NewerFormat => "a newer version wrote it; repair with that version",
+    }
 }
 
 fn finish_repair(global: &Global, held: &Held, apply: bool, steps: usize) -> Outcome {

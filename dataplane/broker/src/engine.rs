@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use veena_contract::{CatalogView, ChildLink, Offset, PartitionIndex, TenantId, TopicName, WalSeq};
 use veena_storage::disk::timed::TimedDisk;
 use veena_storage::journal::{Journal, JournalConfig};
+use veena_storage::offline::carry;
 use veena_storage::partition::FrameCache;
 use veena_storage::wal::parked::ParkedFile;
 use veena_storage::wal::{Wal, WalStatus};
@@ -372,6 +373,9 @@ fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<Opened, Ope
         disk.create_dir_all(&dir)?;
     }
     disk.sync_dir(&config.data_dir)?;
+    if let Err(failed) = carry::remove_unfinished(disk.as_ref(), &layout::ingress_dir(&config.data_dir)) {
+        warn!(err = &failed as &dyn std::error::Error, "what a repair made and did not finish could not be removed, and takes room");
+    }
     let wal_sync_seconds = Arc::new(Histogram::default());
     let observed = Arc::clone(&wal_sync_seconds);
     let wal_disk = Arc::new(TimedDisk { inner: Arc::clone(disk), on_sync: Arc::new(move |took| observed.observe(took)) });
@@ -379,7 +383,7 @@ fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<Opened, Ope
     for damage in &opened.damage {
         error!(damage = ?damage, "damage found in the ingress WAL");
     }
-    let (parked, files, strangers) = ParkedFiles::open(disk.as_ref(), &layout::parked_dir(&config.data_dir), opened.wal_id)?;
+    let (parked, files, strangers) = ParkedFiles::open(disk.as_ref(), &layout::parked_dir(&config.data_dir), &opened)?;
     let (journal, kept) = Journal::open(Arc::clone(disk), &layout::settle_dir(&config.data_dir), JournalConfig::default())?;
     let frames = Arc::new(FrameCache::new(veena_contract::limits::READ_CACHE_BYTES_MAX));
     let mut core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames, parked);

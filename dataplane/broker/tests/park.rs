@@ -10,10 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use veena_broker::errors::ProduceError;
 use veena_broker::message::NewMessage;
 use veena_broker::ports::BrokerConfig;
-use veena_contract::{PartitionIndex, TopicId};
+use veena_contract::{PartitionIndex, TopicId, limits};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space, read_full_at, write_all_at};
 use veena_storage::io::Io;
+use veena_storage::wal::parked::HEAD_BYTES;
 
 use crate::support::{FakeCatalog, Node, name, replay_all, small_config, tenant, topic};
 
@@ -68,6 +69,14 @@ impl Sent {
         send(node, partition, &payload).await?;
         self.0.push(payload);
         Ok(())
+    }
+
+    /// Sends three to partition 0 and waits until they may be parked.
+    async fn send_three(&mut self, node: &Node) {
+        for _ in 0..3 {
+            self.send(node, 0, 400).await.expect("accepted");
+        }
+        pause(5_000).await;
     }
 
     /// Everything arrives once and in order.
@@ -533,16 +542,23 @@ fn copied(origin: &MemDisk) -> MemDisk {
     disk
 }
 
-/// Damages every byte of a part of a file.
+/// Damages every byte of a part of a file. A part that reaches beyond its end is cut off.
 fn damage(disk: &MemDisk, path: &Path, part: std::ops::Range<usize>) {
-    let damaged: Vec<u8> = bytes_of(disk, path)[part.clone()].iter().map(|byte| byte ^ 4).collect();
-    let file = disk.open(path, OpenMode::ReadWrite).expect("opens");
+    let (bytes, file) = (bytes_of(disk, path), disk.open(path, OpenMode::ReadWrite).expect("opens"));
+    if part.end > bytes.len() {
+        return file.set_len(part.start as u64).expect("cut");
+    }
+    let damaged: Vec<u8> = bytes[part.clone()].iter().map(|byte| byte ^ 4).collect();
     write_all_at(file.as_ref(), &damaged, part.start as u64).expect("written");
 }
 
-/// The head; the head of a record; a body; several records; the end of the file; all of its records.
-fn parts(len: usize) -> [std::ops::Range<usize>; 6] {
-    [20..21, 82..83, 372..373, 1_000..4_000, len - 500..len - 499, 72..len - 40]
+/// The head; the head of a record; a body; several records; the end of the file; all of its records; its first sector, and its last bytes, cut
+/// off. And how often damage is told.
+fn parts(len: usize) -> [(std::ops::Range<usize>, u64); 8] {
+    let one = [20..21, 82..83, 372..373, 1_000..4_000, len - 500..len - 499, 72..len - 40].map(|part| (part, 1));
+    let [a, b, c, d, e, f] = one;
+    // With the head another place is damaged: the first record, the end.
+    [a, b, c, d, e, f, (0..512, 2), (len - 500..len + 1, 2)]
 }
 
 #[tokio::test(start_paused = true)]
@@ -551,12 +567,12 @@ async fn what_is_damaged_in_a_file_is_told_and_comes_from_the_wal() {
     let sent = parked_once(&origin, &catalog, 30).await;
     let origin = origin.reopen();
     let path = parked(&origin).first().expect("a file").clone();
-    for part in parts(bytes_of(&origin, &path).len()) {
+    for (part, told) in parts(bytes_of(&origin, &path).len()) {
         let disk = copied(&origin);
         damage(&disk, &path, part.clone());
         let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
         sent.arrives(&node, 0).await;
-        assert_eq!(node.broker.metrics().damage_found.get(), 1, "{part:?}: told once");
+        assert_eq!(node.broker.metrics().damage_found.get(), told, "{part:?}: told once");
         assert_eq!(node.broker.metrics().stream_gaps.get(), 0, "{part:?}: nothing is lost");
         pause(1_000).await;
         assert!(parked(&disk).is_empty(), "{part:?}: set aside");
@@ -589,7 +605,8 @@ async fn what_is_damaged_in_a_file_and_gone_from_the_wal_is_told_and_leaves_a_ga
     let origin = origin.reopen();
     origin.clear_faults();
     let path = parked(&origin).first().expect("a file").clone();
-    for (part, lost) in parts(bytes_of(&origin, &path).len()).into_iter().zip([0..0, 0..1, 0..1, 0..4, 14..15, 0..15]) {
+    let losses = [0..0, 0..1, 0..1, 0..4, 14..15, 0..15, 0..1, 14..15];
+    for ((part, told), lost) in parts(bytes_of(&origin, &path).len()).into_iter().zip(losses) {
         let disk = copied(&origin);
         damage(&disk, &path, part.clone());
         let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
@@ -597,7 +614,7 @@ async fn what_is_damaged_in_a_file_and_gone_from_the_wal_is_told_and_leaves_a_ga
         let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, payload)| payload).collect();
         let expected: Vec<String> = sent.0[..lost.start].iter().chain(&sent.0[lost.end..]).cloned().collect();
         assert!(found == expected, "{part:?}: {} of {} in order, each once", found.len(), expected.len());
-        assert_eq!(node.broker.metrics().damage_found.get(), 1, "{part:?}: told once");
+        assert_eq!(node.broker.metrics().damage_found.get(), told, "{part:?}: told once");
         let gaps: Vec<u64> = node.broker.topic_numbers().remove(0).partitions.iter().map(|numbers| numbers.gaps).collect();
         assert_eq!(gaps.first(), Some(&u64::from(!lost.is_empty())), "{part:?}: {gaps:?}");
         assert_eq!(node.broker.metrics().stream_gaps.get(), u64::from(!lost.is_empty()), "{part:?}");
@@ -608,6 +625,69 @@ async fn what_is_damaged_in_a_file_and_gone_from_the_wal_is_told_and_leaves_a_ga
         assert_eq!(replay_all(&node, "orders", 0).await.last().map(|(_, payload)| payload.as_str()), Some("next"), "{part:?}");
         node.tasks.token().cancel();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_without_its_beginning_takes_nothing_of_finished_streams_from_the_wal() {
+    let (disk, catalog) = (MemDisk::new(), topics(2));
+    let (mut sent, mut config) = (Sent::default(), config());
+    config.undispatched_bytes_max = 20 * 1024;
+    // The second life tells the owner that the first one has no more, the third one parks, the fourth one's checkpoint passes it. The WAL still
+    // holds them all.
+    for (life, count) in [(1, 3), (2, 3), (3, 15), (4, 0)] {
+        if life == 3 {
+            let path_contains = "0000000000000001/p00000".to_owned();
+            disk.inject(Fault { op: Op::Open, path_contains, after: 0, times: u64::MAX, kind: FaultKind::Eio });
+        }
+        let node = Node::start_with(Arc::new(disk.reopen()), &catalog, life, config.clone()).await;
+        for _ in 0..count {
+            sent.send(&node, 0, 1_000).await.expect("accepted");
+        }
+        pause(10_000).await;
+        send(&node, 1, "other").await.expect("accepted");
+        pause(10_000).await;
+        disk.crash_kill();
+        node.tasks.token().cancel();
+    }
+    let disk = disk.reopen();
+    disk.clear_faults();
+    damage(&disk, &parked(&disk)[0], 0..512);
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 5, config).await;
+    sent.arrives(&node, 0).await;
+    assert_eq!((node.broker.metrics().streams_forked.get(), node.broker.metrics().stream_gaps.get()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_neither_a_file_nor_the_wal_has_is_a_gap_although_its_stream_lies_below_the_checkpoint() {
+    let (disk, catalog) = (MemDisk::new(), topics(2));
+    let sent = parked_once(&disk, &catalog, 15).await;
+    let disk = disk.reopen();
+    break_log(&disk, 0);
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config()).await;
+    send(&node, 1, "other").await.expect("accepted");
+    pause(10_000).await;
+    disk.crash_kill();
+    node.tasks.token().cancel();
+    let disk = disk.reopen();
+    disk.clear_faults();
+    let file = parked(&disk).first().expect("a file").clone();
+    let wal = disk.list(Path::new("/data/ingress")).expect("listed").into_iter().find(|entry| entry.name.ends_with(".wal"));
+    let wal = Path::new("/data/ingress").join(wal.expect("a segment").name);
+    let place = |path: &Path, n: usize| {
+        let text = format!("{n:06}-xxx").into_bytes();
+        bytes_of(&disk, path).windows(text.len()).position(|bytes| bytes == text).expect("there")
+    };
+    // Three records of the file, and of the middle one the header in the WAL.
+    let to_payload = place(&file, 0) - HEAD_BYTES;
+    damage(&disk, &file, place(&file, 4)..place(&file, 6) + 1);
+    let header = place(&wal, 5) - to_payload;
+    damage(&disk, &wal, header..header + 8);
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 3, config()).await;
+    pause(5_000).await;
+    let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, payload)| payload).collect();
+    let expected: Vec<String> = sent.0[..5].iter().chain(&sent.0[6..]).cloned().collect();
+    assert!(found == expected, "{} of {} in order, each once", found.len(), expected.len());
+    assert_eq!(node.broker.metrics().stream_gaps.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -646,7 +726,7 @@ async fn damage_met_when_files_become_one_comes_from_the_wal_too() {
     config.undispatched_bytes_max = 2 * 1024;
     let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config.clone()).await;
     let mut sent = Sent::default();
-    let mut has_damaged = false;
+    let (mut has_damaged, mut has_failed) = (false, false);
     for _ in 0..40 {
         sent.send(&node, 0, 1_200).await.expect("accepted");
         pause(1_500).await;
@@ -654,13 +734,60 @@ async fn damage_met_when_files_become_one_comes_from_the_wal_too() {
             damage(&disk, &parked(&disk)[5], 372..373);
             has_damaged = true;
         }
+        if parked(&disk).len() == limits::PARKED_FILES_PER_PARTITION_MAX && !has_failed {
+            // The first attempts to make one of them find the damage and write no file.
+            disk.inject(Fault { op: Op::Rename, path_contains: PARKED.into(), after: 0, times: 2, kind: FaultKind::Eio });
+            has_failed = true;
+            sent.send(&node, 0, 1_200).await.expect("accepted");
+            pause(40_000).await;
+        }
     }
+    assert!(has_failed && parked(&disk).len() < limits::PARKED_FILES_PER_PARTITION_MAX, "{:?}", parked(&disk));
     assert_eq!((has_damaged, node.broker.metrics().damage_found.get()), (true, 1), "told");
+    assert_eq!(disk.list(Path::new("/data/quarantine")).expect("listed").len(), 1, "kept for a while");
     disk.clear_faults();
     pause(15_000).await;
     sent.arrives(&node, 0).await;
     assert_eq!(node.broker.metrics().stream_gaps.get(), 0);
     assert!(parked(&disk).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_without_its_head_that_becomes_part_of_another_is_kept_for_a_while() {
+    let (origin, catalog) = (MemDisk::new(), topics(1));
+    break_log(&origin, 0);
+    let mut config = config();
+    config.undispatched_bytes_max = 2 * 1024;
+    let node = Node::start_with(Arc::new(origin.clone()), &catalog, 1, config.clone()).await;
+    let mut before = Sent::default();
+    for _ in 0..10 {
+        before.send_three(&node).await;
+    }
+    origin.crash_kill();
+    node.tasks.token().cancel();
+    let origin = origin.reopen();
+    let path = parked(&origin).swap_remove(3);
+    // Without its first record it does not say either where it begins.
+    for (part, told) in [(20..21, 1), (0..300, 2)] {
+        let disk = copied(&origin);
+        break_log(&disk, 0);
+        damage(&disk, &path, part);
+        let node = Node::start_with(Arc::new(disk.clone()), &catalog, 2, config.clone()).await;
+        let mut sent = Sent(before.0.clone());
+        for _ in 0..30 {
+            sent.send_three(&node).await;
+        }
+        assert!(!parked(&disk).contains(&path), "{:?}", parked(&disk));
+        let kept = disk.list(Path::new("/data/quarantine")).expect("listed");
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(kept.len() == 1 && kept[0].name.ends_with(&name), "{kept:?}");
+        assert_eq!(node.broker.metrics().damage_found.get(), told, "told once");
+        disk.clear_faults();
+        pause(15_000).await;
+        sent.arrives(&node, 0).await;
+        assert_eq!(node.broker.metrics().stream_gaps.get(), 0);
+        node.tasks.token().cancel();
+    }
 }
 
 #[tokio::test(start_paused = true)]

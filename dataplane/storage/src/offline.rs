@@ -100,6 +100,8 @@ pub struct Survey {
     pub derived: Vec<Derived>,
     /// The newest segments of the WAL are missing: a node does not start on it.
     pub lost_end: Option<LostEnd>,
+    /// The identity of the WAL, if it can be read.
+    pub wal_id: Option<u64>,
 }
 
 /// Why a survey or a repair could not be made.
@@ -205,8 +207,8 @@ pub fn survey(
     let mut survey = Survey::default();
     if let Some(dir) = &found.wal {
         // Without the WAL's identity its parked records cannot be told from others; that it is damaged is told.
-        let wal_id = survey.wal(disk, dir, progress)?;
-        if let (Some(wal_id), Some(dir)) = (wal_id, &found.parked) {
+        survey.wal(disk, dir, progress)?;
+        if let (Some(wal_id), Some(dir)) = (survey.wal_id, &found.parked) {
             survey.parked(disk.as_ref(), dir, wal_id, progress)?;
         }
     }
@@ -220,9 +222,9 @@ pub fn survey(
 }
 
 impl Survey {
-    /// Answers the identity of the WAL.
-    fn wal(&mut self, disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<Option<u64>, OfflineError> {
+    fn wal(&mut self, disk: &Arc<dyn Disk>, dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
         let verified = wal::verify(disk, dir, progress)?;
+        self.wal_id = verified.wal_id;
         self.lost_end = verified.lost_end;
         if let Some(LostEnd { end, checkpoint, durable_end }) = verified.lost_end {
             let reason = format!(
@@ -258,7 +260,7 @@ impl Survey {
                 torn_at,
             });
         }
-        Ok(verified.wal_id)
+        Ok(())
     }
 
     fn parked(&mut self, disk: &dyn Disk, dir: &Path, wal_id: u64, progress: &mut dyn FnMut(u64)) -> Result<(), OfflineError> {
@@ -381,18 +383,19 @@ pub fn keep_copy(disk: &dyn Disk, quarantine: &Path, finding: &Finding, now_ms: 
 }
 
 /// Moves a WAL whose newest segments are missing into `quarantine`, durably, and leaves an empty directory, in which the next start begins a
-/// new log. Answers where it is. `now_ms` is as in [`keep_copy`].
+/// new log. Answers where it is. `now_ms` is as in [`keep_copy`]; a node removes what is set aside for good (`is_kept`) at no time.
 ///
-/// All that is left of such a log lies below its checkpoint, so it is dispatched; what is lost is not here either. The new log has an identity
+/// All that is left of such a log lies below its checkpoint: it is dispatched, or parked; what is lost is not here either. The new log has an identity
 /// and streams of its own: no owner takes a record of it for one it has, none is told that a stream is finished by a number that has not come
-/// yet, and nothing of the old log is sent again. (Kept, the identity would number its next stream by what is left of the log: lower than
+/// yet, and nothing that was dispatched from the old log is sent again. (Kept, the identity would number its next stream by what is left of the log: lower than
 /// streams that owners have been told are finished, so that they would refuse everything.)
 ///
 /// # Errors
 /// Of the file system.
-pub fn set_wal_aside(disk: &dyn Disk, dir: &Path, quarantine: &Path, now_ms: u64) -> Result<PathBuf, OfflineError> {
+pub fn set_wal_aside(disk: &dyn Disk, dir: &Path, quarantine: &Path, now_ms: u64, is_kept: bool) -> Result<PathBuf, OfflineError> {
     create_dir_durably(disk, quarantine).map_err(failed("create", quarantine))?;
-    let aside = quarantine.join(format!("{now_ms:013}-ingress"));
+    // A node looks at what begins with a time alone.
+    let aside = quarantine.join(format!("{}{now_ms:013}-ingress", if is_kept { "kept-" } else { "" }));
     // 1 renamed   2 new name durable   3 old name gone   4 an empty directory    — a crash in between leaves the log under one name, or a node
     // that makes the directory itself
     disk.rename(dir, &aside).map_err(failed("set aside", dir))?;

@@ -234,7 +234,7 @@ fn a_wal_without_its_newest_segments_is_set_aside_whole_and_a_new_one_begins() {
     let disk = checkpointed(12);
     disk.remove_file(files(&survey(&disk), FileKind::Wal).last().expect("a segment")).expect("removed");
     let before: Vec<_> = disk.list(&ingress()).expect("listed");
-    let aside = offline::set_wal_aside(&disk, &ingress(), Path::new("/data/quarantine"), 17).expect("set aside");
+    let aside = offline::set_wal_aside(&disk, &ingress(), Path::new("/data/quarantine"), 17, false).expect("set aside");
     assert_eq!(aside, Path::new("/data/quarantine/0000000000017-ingress"));
     assert_eq!(disk.list(&aside).expect("listed"), before, "nothing of it is changed");
     assert_eq!((survey(&disk).findings, survey(&disk).lost_end), (Vec::new(), None));

@@ -151,7 +151,7 @@ mod tests {
 
     /// Sequence, partition, and whether it stands for what is lost.
     fn told(losses: &mut Losses, records: Vec<WalRecord>, gaps: Vec<WalGap>) -> Vec<(u64, u32, bool)> {
-        let out = losses.declare(Backlog { records, next: WalSeq(0), gaps });
+        let out = losses.declare(Backlog { records, gaps, ..Backlog::default() });
         out.iter().map(|record| (record.seq.0, record.destination.partition, is_lost(record))).collect()
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use veena_contract::WalSeq;
 use veena_storage::disk::Disk;
 use veena_storage::wal::parked::{ParkedFile, ParkedPiece};
-use veena_storage::wal::{Backlog, Wal, WalGap, WalReadError};
+use veena_storage::wal::{Backlog, Wal, WalGap, WalReadError, WalRecord};
 
 use crate::produce::backlog::{is_lost, lost};
 
@@ -42,7 +42,8 @@ fn holes(file: &ParkedFile, after: Option<WalSeq>, piece: &ParkedPiece) -> Vec<H
     let hole = |&(at, _): &(u64, u64)| {
         let index = piece.records.partition_point(|(_, behind)| *behind <= at);
         let before = index.checked_sub(1).map(|before| piece.records[before].0.seq).or(after);
-        let first = before.map(WalSeq::next).or_else(|| Some(file.streams.first()?.first)).unwrap_or_default();
+        // What is before may be of an earlier file.
+        let first = before.map(WalSeq::next).max(file.streams.first().map(|part| part.first)).unwrap_or_default();
         let next = piece.records.get(index).map(|(record, _)| record.seq);
         let end = next.or_else(|| Some(file.streams.last()?.last.next())).unwrap_or_default();
         Hole { at, index, sequences: first..end }
@@ -89,7 +90,11 @@ fn from_wal(wal: &Wal, file: &ParkedFile, wanted: &Range<WalSeq>, bytes_max: usi
             found.next = step.next.max(found.next.next());
             let gaps = step.gaps.iter().filter(|gap| gap.destination.is_none_or(|destination| destination == file.destination));
             found.gaps.extend(gaps.flat_map(|gap| of_file(file, Some(gap), gap.first..gap.end)));
-            let ours = step.records.into_iter().filter(|record| record.destination == file.destination);
+            found.gaps.extend(step.lost_below.into_iter().flat_map(|range| of_file(file, None, range)));
+            // Of another stream nothing is known to be left in the file; its owner may have been told that it is finished.
+            let is_ours =
+                |record: &WalRecord| record.destination == file.destination && file.streams.iter().any(|part| part.stream == record.stream);
+            let ours = step.records.into_iter().filter(is_ours);
             found.records.extend(ours.inspect(|record| bytes += record.body.len()));
         }
         if start < wanted.end && wal.oldest() > start {

@@ -52,7 +52,7 @@ impl ParkedFiles {
     ///
     /// # Errors
     /// [`ParkedOpenError`]: without its parked records a destination must not get later ones.
-    pub fn open(disk: &dyn Disk, dir: &Path, wal_id: u64) -> Result<(Self, Vec<Arc<ParkedFile>>, u64), ParkedOpenError> {
+    pub fn open(disk: &dyn Disk, dir: &Path, opened: &WalOpened) -> Result<(Self, Vec<Arc<ParkedFile>>, u64), ParkedOpenError> {
         let (mut files, mut strangers, mut next) = (Vec::new(), 0, 0);
         let failed = |step| move |source| WalIoError { path: dir.to_owned(), step, source };
         for entry in disk.list(dir).map_err(failed("list"))? {
@@ -61,8 +61,8 @@ impl ParkedFiles {
             }
             let Some((_, number)) = parked::parse_name(&entry.name) else { continue };
             next = next.max(number + 1);
-            match ParkedFile::open(disk, &dir.join(&entry.name), wal_id) {
-                Ok(file) => files.push(Arc::new(file)),
+            match ParkedFile::open(disk, &dir.join(&entry.name), opened.wal_id) {
+                Ok(file) => files.push(file),
                 Err(error @ ParkedOpenError::NotOfThisLog { .. }) => {
                     error!(%error, "a file of parked records is left where it is");
                     strangers += 1;
@@ -71,6 +71,8 @@ impl ParkedFiles {
             }
         }
         files.sort_by_key(|file| file.number);
+        bound_damaged(&mut files, opened);
+        let files: Vec<_> = files.into_iter().map(Arc::new).collect();
         let found = files.iter().flat_map(|file| file.streams.clone()).collect();
         let all = Self { next_number: AtomicU64::new(next), found, ..Self::default() };
         files.iter().for_each(|file| all.hold(file));
@@ -123,6 +125,25 @@ impl ParkedFiles {
             }
         }
         ordinals.retain(|_, count| *count > 0);
+    }
+}
+
+/// Says how far down and up files without heads may have gone: what the WAL replays, and what later files hold, was in none of them.
+fn bound_damaged(files: &mut [ParkedFile], opened: &WalOpened) {
+    for index in 0..files.len() {
+        let (file, later) = files[index..].split_first_mut().expect("invariant: below the length");
+        if !file.is_head_damaged {
+            continue;
+        }
+        let known = |stream| opened.streams.iter().find(|known| known.stream == stream);
+        if let Some(part) = file.streams.first_mut() {
+            let known = known(part.stream).filter(|known| known.first <= part.last);
+            part.first = known.map_or(part.first, |known| part.first.max(known.first));
+        }
+        let later = later.iter().filter(|later| later.destination == file.destination).flat_map(|later| &later.streams);
+        let last_stream = file.streams.last().and_then(|part| known(part.stream));
+        let ends = later.map(|part| part.first).chain(last_stream.map(|known| known.end));
+        file.reach(ends.fold(opened.checkpoint, WalSeq::min));
     }
 }
 
@@ -228,7 +249,7 @@ fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
     let dir = layout::parked_dir(&core.config.data_dir);
     let number = core.parked.next_number.fetch_add(1, Ordering::Relaxed);
     let mut writer = ParkedWriter::begin(Arc::clone(&core.ports.disk), &dir, core.wal_id(), number, destination)?;
-    let (last, damaged) = match fill(core, partition, &mut writer, &old, from) {
+    let (last, news) = match fill(core, partition, &mut writer, &old, from) {
         Ok(filled) => filled,
         Err(failed) => {
             writer.give_up();
@@ -248,14 +269,15 @@ fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
             return Err(failed.into());
         }
     };
-    {
+    let merged: Vec<(News, DoneFile)> = {
         let mut queue = partition.queue.lock();
         if queue.departures() != departures {
             drop(queue);
             let_go(core, &file);
             return Ok(false);
         }
-        let loaded = if old.is_empty() {
+        let merged = old.into_iter().zip(news).map(|(file, news)| queue.parked.on_merged(file, news)).collect::<Vec<_>>();
+        let loaded = if merged.is_empty() {
             queue.parked.push(Arc::clone(&file));
             0
         } else {
@@ -264,56 +286,58 @@ fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
         let (bytes, former) = queue.drop_parked(last);
         core.dispatch.sub_bytes(bytes + loaded);
         core.dispatch.sub_former(former);
-    }
+        merged
+    };
     core.dispatch.note_progress();
     core.metrics.records_parked.add(file.records);
     warn!(
         partition = %partition.dir.display(), records = file.records, bytes = file.bytes, file = %file.path.display(),
         "a partition takes nothing and was in the way: its records wait in a file until it does"
     );
-    for file in old {
-        let is_damaged = damaged.contains(&file.number);
-        discard_now(core, &DoneFile { file, is_damaged });
+    for (news, done) in merged {
+        tell(core, &done.file, &news);
+        discard_now(core, &done);
     }
     Ok(true)
 }
 
-/// Writes what is left of older files, and what is in memory. Answers the last record of memory, if there is any, and which of the older files
-/// are damaged.
+/// Writes what is left of older files, and what is in memory. Answers the last record of memory, if there is any, and what was found in each of
+/// the older files.
 fn fill(
     core: &Core,
     partition: &Partition,
     writer: &mut ParkedWriter,
     old: &[Arc<ParkedFile>],
     from: Place,
-) -> Result<(Option<WalSeq>, Vec<u64>), WalReadError> {
+) -> Result<(Option<WalSeq>, Vec<News>), WalReadError> {
     let end = core.dispatch.read_to();
-    let mut damaged = Vec::new();
-    for (index, file) in old.iter().enumerate() {
-        let mut place = if index == 0 { from } else { Place::default() };
+    let mut found = Vec::new();
+    let mut place = from;
+    for file in old {
         place.at = place.at.max(file.start());
-        let mut told_to = place.at;
+        let mut news = News::default();
         loop {
-            let Mended { mut piece, lost } = mend::read(core.ports.disk.as_ref(), &core.wal, file, place, PIECE_BYTES)?;
+            let Mended { piece, lost } = mend::read(core.ports.disk.as_ref(), &core.wal, file, place, PIECE_BYTES)?;
             for (record, _) in &piece.records {
                 writer.add(record, core.wal_origin(record.stream).ordinal)?;
             }
-            piece.damaged.retain(|(_, to)| *to > told_to);
-            if let Some((_, to)) = piece.damaged.last() {
-                told_to = *to;
-                damaged.push(file.number);
-            }
-            tell(core, file, &News { damaged: piece.damaged, lost });
+            // A place that takes several steps is met at each.
+            let known_to = news.damaged.last().map_or(0, |(_, to)| *to);
+            news.damaged.extend(piece.damaged.into_iter().filter(|(_, to)| *to > known_to));
+            news.lost.extend(lost);
             place = Place { at: piece.next, after: piece.records.last().map(|(record, _)| record.seq).or(place.after) };
             if piece.is_end {
                 break;
             }
         }
+        // The next file begins behind this one's last record, also one that does not say where.
+        place.at = 0;
+        found.push(news);
     }
     let mut last = None;
     loop {
         let records = partition.queue.lock().records_behind(last, end, PIECE_BYTES);
-        let Some(newest) = records.last() else { return Ok((last, damaged)) };
+        let Some(newest) = records.last() else { return Ok((last, found)) };
         last = Some(newest.seq);
         for record in &records {
             writer.add(record, core.wal_origin(record.stream).ordinal)?;

@@ -48,13 +48,22 @@ pub struct DoneFile {
     pub is_damaged: bool,
 }
 
-/// What nobody was told of yet.
+/// What was found to be damaged.
 #[derive(Default)]
 pub struct News {
     /// Places, from and to, whose records are damaged.
     pub damaged: Vec<(u64, u64)>,
     /// What is lost of them.
     pub lost: Vec<WalGap>,
+}
+
+impl Front {
+    /// What nobody was told of yet.
+    fn untold(&self, mut news: News) -> News {
+        news.damaged.retain(|(_, end)| *end > self.told_to);
+        news.lost.retain(|gap| gap.end > self.lost_told_to);
+        news
+    }
 }
 
 impl ParkedQueue {
@@ -95,6 +104,16 @@ impl ParkedQueue {
         self.files.push_back(file);
     }
 
+    /// A file becomes part of another, and `news` was found in it on the way. Answers what of that nobody was told of yet, and the file.
+    pub fn on_merged(&self, file: Arc<ParkedFile>, news: News) -> (News, DoneFile) {
+        let mut is_damaged = file.is_head_damaged || !news.damaged.is_empty();
+        if self.files.front().is_none_or(|front| front.number != file.number) {
+            return (news, DoneFile { file, is_damaged });
+        }
+        is_damaged |= self.front.is_damaged;
+        (self.front.untold(news), DoneFile { file, is_damaged })
+    }
+
     /// All files are one now. Answers how many bytes were loaded of the first, and are no longer.
     pub fn replace(&mut self, file: Arc<ParkedFile>) -> usize {
         let loaded = self.unload();
@@ -123,14 +142,13 @@ impl ParkedQueue {
             return (News::default(), 0);
         }
         let front = &mut self.front;
-        let damaged: Vec<_> = piece.damaged.into_iter().filter(|(_, end)| *end > front.told_to).collect();
-        let lost: Vec<_> = lost.into_iter().filter(|gap| gap.end > front.lost_told_to).collect();
-        front.told_to = damaged.last().map_or(front.told_to, |(_, end)| *end);
-        front.lost_told_to = lost.iter().map(|gap| gap.end).fold(front.lost_told_to, WalSeq::max);
-        front.is_damaged |= !damaged.is_empty();
+        let news = front.untold(News { damaged: piece.damaged, lost });
+        front.told_to = news.damaged.last().map_or(front.told_to, |(_, end)| *end);
+        front.lost_told_to = news.lost.iter().map(|gap| gap.end).fold(front.lost_told_to, WalSeq::max);
+        front.is_damaged |= !news.damaged.is_empty();
         (front.done_to, front.read_to, front.is_read) = (front.read_to, piece.next, piece.is_end);
         front.loaded.extend(piece.records);
-        (News { damaged, lost }, front.loaded.iter().map(|(record, _)| record.body.len()).sum())
+        (news, front.loaded.iter().map(|(record, _)| record.body.len()).sum())
     }
 
     /// What is loaded, in order.
@@ -180,5 +198,44 @@ impl ParkedQueue {
         self.bytes = self.bytes.saturating_sub(file.bytes.saturating_sub(bytes_done));
         self.records = self.records.saturating_sub(file.records.saturating_sub(records_done));
         Some(DoneFile { is_damaged: is_damaged || file.is_head_damaged, file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use veena_storage::disk::mem::MemDisk;
+    use veena_storage::wal::Destination;
+    use veena_storage::wal::parked::{ParkedPiece, ParkedWriter};
+
+    use super::*;
+
+    fn file(number: u64) -> Arc<ParkedFile> {
+        let destination = Destination { group: 1, partition: 0 };
+        let writer = ParkedWriter::begin(Arc::new(MemDisk::new()), Path::new("/"), 7, number, destination).expect("begun");
+        Arc::new(writer.made().clone())
+    }
+
+    fn gap(end: u64) -> WalGap {
+        WalGap { stream: StreamId(1), first: WalSeq(0), end: WalSeq(end), destination: None }
+    }
+
+    #[test]
+    fn what_was_told_when_a_file_was_read_is_not_told_again_when_it_becomes_part_of_another() {
+        let mut queue = ParkedQueue::default();
+        let (first, second) = (file(1), file(2));
+        [&first, &second].into_iter().for_each(|file| queue.push(Arc::clone(file)));
+        let piece = ParkedPiece { damaged: vec![(72, 100)], next: 200, ..ParkedPiece::default() };
+        let (news, _) = queue.on_read(1, Mended { piece, lost: vec![gap(3)] });
+        assert_eq!((news.damaged, news.lost), (vec![(72, 100)], vec![gap(3)]));
+
+        let met = || News { damaged: vec![(72, 100), (300, 400)], lost: vec![gap(3), gap(8)] };
+        let (news, done) = queue.on_merged(Arc::clone(&first), met());
+        assert_eq!((news.damaged, news.lost, done.is_damaged), (vec![(300, 400)], vec![gap(8)], true));
+        let (news, done) = queue.on_merged(second, met());
+        assert_eq!((news.damaged.len(), news.lost.len(), done.is_damaged), (2, 2, true), "another file");
+        let (_, done) = queue.on_merged(first, News::default());
+        assert!(done.is_damaged, "what was met before counts, though what is left of the file is sound");
     }
 }

@@ -6,6 +6,8 @@ use super::KEYS;
 
 /// Variables that other commands read. A node may find them in its environment.
 const OTHERS: [&str; 1] = ["VEENA_ADDR"];
+/// What Kubernetes sets for a service of our name, `VEENA_PORT_8080_TCP_ADDR` among it.
+const OF_KUBERNETES: [&str; 3] = ["VEENA_SERVICE_HOST", "VEENA_SERVICE_PORT", "VEENA_PORT"];
 /// How many letters may differ from the name that was meant.
 const DISTANCE_MAX: usize = 3;
 
@@ -20,7 +22,9 @@ pub fn warn_of_unknown_variables(names: impl IntoIterator<Item = String>) {
 }
 
 fn is_unknown(name: &str) -> bool {
-    name.starts_with("VEENA_") && !OTHERS.contains(&name) && KEYS.iter().all(|key| key.env != Some(name))
+    let is_of_kubernetes =
+        OF_KUBERNETES.iter().any(|set| name.strip_prefix(set).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')));
+    name.starts_with("VEENA_") && !OTHERS.contains(&name) && !is_of_kubernetes && KEYS.iter().all(|key| key.env != Some(name))
 }
 
 /// What was probably meant. A key may also have been written out in full, like `VEENA_STORAGE_DATA_DIR`.
@@ -54,11 +58,14 @@ mod tests {
 
     #[test]
     fn only_names_of_ours_that_set_nothing_are_unknown() {
-        for name in ["VEENA_HTTP_ADR", "VEENA_", "VEENA_STORAGE_CODEC"] {
+        for name in ["VEENA_HTTP_ADR", "VEENA_", "VEENA_STORAGE_CODEC", "VEENA_PORTS", "VEENA_SERVICE_NAME"] {
             assert!(is_unknown(name), "{name}");
         }
         for name in ["VEENA_HTTP_ADDR", "VEENA_ADDR", "VEENA_STALL_FILE", "PATH", "NARAD_HTTP_ADDR"] {
             assert!(!is_unknown(name), "{name}");
+        }
+        for name in ["VEENA_SERVICE_HOST", "VEENA_SERVICE_PORT_HTTP", "VEENA_PORT", "VEENA_PORT_8080_TCP_ADDR"] {
+            assert!(!is_unknown(name), "{name}: of a service of this name");
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use veena_contract::Entropy;
 
-use super::{COPY_BYTES, Found};
+use super::{COPY_BYTES, Found, Survey};
 use crate::disk::{Disk, create_dir_durably};
 use crate::wal::parked::{self, ParkedFile, ParkedOpenError};
 use crate::wal::{AppendError, RecordKind, StageError, Wal, WalConfig, WalEntry, WalIoError, WalOpenError, WalReadError, failed};
@@ -40,35 +40,60 @@ fn made_at(wal: &Path) -> PathBuf {
     wal.with_extension("new")
 }
 
-/// Parked files whose WAL is gone, in the order in which they were written. It is gone when it will be set aside (`is_lost`), or its directory
-/// is empty. Files whose head cannot be read, or that a newer version wrote, are not among them.
+/// What a WAL that is gone had parked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParkedOfGone {
+    /// What can be carried over, in the order in which it was written.
+    pub files: Vec<ParkedFile>,
+    /// What stays where it is.
+    pub left: Vec<(PathBuf, Left)>,
+}
+
+/// Why a file is not carried over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Its head cannot be read.
+    HeadDamaged,
+    /// It is of another WAL than the one that is gone. A repair that ended early may have left it: then its records are in a later WAL.
+    OtherWal,
+    /// A newer version wrote it.
+    NewerFormat,
+}
+
+/// Parked files whose WAL is gone. It is gone when it will be set aside, or its directory is empty: then it is taken to be the one that wrote
+/// the newest file.
 ///
 /// # Errors
 /// Of the file system.
-pub fn parked_of_gone_wal(disk: &dyn Disk, found: &Found, is_lost: bool) -> Result<Vec<ParkedFile>, CarryError> {
-    let Some(dir) = &found.parked else { return Ok(Vec::new()) };
-    let is_gone = is_lost
+pub fn parked_of_gone_wal(disk: &dyn Disk, found: &Found, survey: &Survey) -> Result<ParkedOfGone, CarryError> {
+    let mut gone = ParkedOfGone::default();
+    let Some(dir) = &found.parked else { return Ok(gone) };
+    let is_gone = survey.lost_end.is_some()
         || match &found.wal {
             None => true,
             Some(wal) => disk.list(wal).map_err(failed(wal, "list"))?.is_empty(),
         };
     if !is_gone {
-        return Ok(Vec::new());
+        return Ok(gone);
     }
-    let mut files = Vec::new();
     for entry in disk.list(dir).map_err(failed(dir, "list"))? {
         if parked::parse_name(&entry.name).is_none() {
             continue;
         }
-        match ParkedFile::open_of_any(disk, &dir.join(&entry.name)) {
-            Ok(file) => files.push(file),
+        let path = dir.join(&entry.name);
+        match ParkedFile::open_of_any(disk, &path) {
+            Ok(file) => gone.files.push(file),
             Err(ParkedOpenError::Io(error)) => return Err(error.into()),
             Err(ParkedOpenError::Read(error)) => return Err(error.into()),
-            Err(ParkedOpenError::NewerFormat { .. } | ParkedOpenError::NotOfThisLog { .. }) => {}
+            Err(ParkedOpenError::NewerFormat { .. }) => gone.left.push((path, Left::NewerFormat)),
+            Err(ParkedOpenError::NotOfThisLog { .. }) => gone.left.push((path, Left::HeadDamaged)),
         }
     }
-    files.sort_by_key(|file| file.number);
-    Ok(files)
+    gone.files.sort_by_key(|file| file.number);
+    let wal_id = survey.wal_id.or(gone.files.last().map(ParkedFile::wal_id));
+    let others = gone.files.extract_if(.., |file| Some(file.wal_id()) != wal_id);
+    gone.left.extend(others.map(|file| (file.path, Left::OtherWal)));
+    Ok(gone)
 }
 
 /// Makes a new WAL with the records of `files` beside the place `wal`, durably; what is damaged in them is there as a gap. An unfinished one of
@@ -77,12 +102,30 @@ pub fn parked_of_gone_wal(disk: &dyn Disk, found: &Found, is_lost: bool) -> Resu
 /// # Errors
 /// [`CarryError`].
 pub fn make_wal_of(disk: &Arc<dyn Disk>, wal: &Path, files: &[ParkedFile], entropy: &dyn Entropy) -> Result<(), CarryError> {
+    remove_unfinished(disk.as_ref(), wal)?;
+    let made = make(disk, &made_at(wal), files, entropy);
+    if made.is_err() {
+        // It may be what fills the disk. What cannot be removed goes with the next repair or start.
+        let _ = remove_unfinished(disk.as_ref(), wal);
+    }
+    made
+}
+
+/// Removes what a repair has made and not put in the place `wal`.
+///
+/// # Errors
+/// Of the file system.
+pub fn remove_unfinished(disk: &dyn Disk, wal: &Path) -> Result<(), WalIoError> {
     let dir = made_at(wal);
     if disk.exists(&dir).map_err(failed(&dir, "find"))? {
         disk.remove_dir_all(&dir).map_err(failed(&dir, "remove"))?;
     }
+    Ok(())
+}
+
+fn make(disk: &Arc<dyn Disk>, dir: &Path, files: &[ParkedFile], entropy: &dyn Entropy) -> Result<(), CarryError> {
     let config = WalConfig { staged_bytes_max: usize::MAX, undispatched_bytes_max: u64::MAX, ..WalConfig::default() };
-    let (made, _) = Wal::open(Arc::clone(disk), &dir, config, entropy)?;
+    let (made, _) = Wal::open(Arc::clone(disk), dir, config, entropy)?;
     made.start_by_hand(Arc::new(|_| {}));
     let copied = files.iter().try_for_each(|file| copy(disk.as_ref(), &made, file));
     made.close();

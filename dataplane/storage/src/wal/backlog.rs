@@ -36,6 +36,8 @@ pub struct Backlog {
     pub next: WalSeq,
     /// What is missing between `from` and `next`, in no order.
     pub gaps: Vec<WalGap>,
+    /// Where records are missing without saying more, and of streams that the log no longer knows: they lie wholly below the checkpoint.
+    pub lost_below: Vec<Range<WalSeq>>,
 }
 
 /// The backlog was not read.
@@ -100,6 +102,7 @@ impl Wal {
                 // recycled meanwhile: whatever was read may be of its next use, and nobody needs it any more
                 reading.backlog.records.retain(|record| record.seq >= limit || record.seq < segment.first);
                 reading.backlog.gaps.retain(|gap| gap.first >= limit || gap.first < segment.first);
+                reading.backlog.lost_below.retain(|range| range.start >= limit || range.start < segment.first);
                 reading.backlog.next = limit;
                 continue;
             }
@@ -113,9 +116,7 @@ impl Wal {
         }
         Ok(reading.backlog)
     }
-}
 
-impl Wal {
     /// Below this the log holds nothing any more.
     #[must_use]
     pub fn oldest(&self) -> WalSeq {
@@ -256,6 +257,10 @@ impl Reading<'_> {
     /// One gap per stream concerned.
     fn lose(&mut self, Range { start: from, end: to }: Range<WalSeq>) {
         let own = (self.shared.stream, self.shared.opened_end, WalSeq(u64::MAX));
+        let known_from = self.shared.former.first().map_or(self.shared.opened_end, |stream| stream.first);
+        if from < known_from {
+            self.backlog.lost_below.push(from..to.min(known_from));
+        }
         let former = self.shared.former.iter().map(|stream| (stream.stream, stream.first, stream.end));
         for (stream, first, end) in former.chain([own]) {
             let (first, end) = (first.max(from), end.min(to));

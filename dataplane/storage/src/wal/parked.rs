@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use veena_contract::{StreamId, WalSeq};
 
-use super::format::RecordHeader;
+use super::format::{RecordHeader, has_record_magic};
 use super::replay::{FileSource, Found, scan};
 use super::{Destination, RecordKind, WalIoError, WalReadError, WalRecord, failed};
 use crate::disk::{Disk, DiskFile, OpenMode, read_full_at, write_all_at};
@@ -66,6 +66,8 @@ pub struct ParkedFile {
     pub bytes: u64,
     /// The head cannot be read; the rest was made again from the records.
     pub is_head_damaged: bool,
+    /// The end is missing: there may have been later records. See [`reach`](Self::reach).
+    pub is_end_unknown: bool,
     wal_id: u64,
     end: u64,
 }
@@ -169,6 +171,7 @@ impl ParkedWriter {
             records: 0,
             bytes: 0,
             is_head_damaged: false,
+            is_end_unknown: false,
             wal_id,
             end: HEAD_BYTES as u64,
         };
@@ -275,6 +278,7 @@ impl ParkedFile {
             records: 0,
             bytes: 0,
             is_head_damaged: true,
+            is_end_unknown: false,
             wal_id,
             end: len,
         };
@@ -287,7 +291,7 @@ impl ParkedFile {
                 (made.streams, made.records, made.bytes, made.end) = (head.streams, head.records, head.bytes, head.end);
                 made.is_head_damaged = false;
             }
-            None => made.survey(disk)?,
+            None => made.survey(disk, &*file, len)?,
         }
         if made.streams.is_empty() { Err(not_ours()) } else { Ok(made) }
     }
@@ -304,9 +308,11 @@ impl ParkedFile {
         Self::open(disk, path, head.wal_id)
     }
 
-    /// Makes again, from the records, what a damaged head would tell.
-    fn survey(&mut self, disk: &dyn Disk) -> Result<(), WalReadError> {
+    /// Makes again, from the records, what a damaged head would tell. Where the first record is damaged too, nothing tells how far down the file
+    /// goes: its first stream begins at 0.
+    fn survey(&mut self, disk: &dyn Disk, file: &dyn DiskFile, len: u64) -> Result<(), WalReadError> {
         let mut from = self.start();
+        let mut is_front_damaged = false;
         loop {
             let (mut streams, mut bytes) = (std::mem::take(&mut self.streams), 0);
             let piece = read(disk, self, from, WRITE_BYTES, &mut |record, ordinal| {
@@ -316,12 +322,34 @@ impl ParkedFile {
             self.streams = streams;
             self.records += piece.records.len() as u64;
             self.bytes += bytes;
+            is_front_damaged |= piece.damaged.first().is_some_and(|(at, _)| *at == self.start());
             from = piece.next;
             if piece.is_end {
-                self.end = from;
-                return Ok(());
+                break;
             }
         }
+        if let Some(first) = self.streams.first_mut().filter(|_| is_front_damaged) {
+            first.first = WalSeq::default();
+        }
+        let mut rest = [0; STREAM_BYTES];
+        read_full_at(file, &mut rest, from).map_err(failed(&self.path, "read"))?;
+        let table_bytes = (self.streams.len() * STREAM_BYTES) as u64;
+        self.is_end_unknown = len.saturating_sub(from) != table_bytes || has_record_magic(&rest);
+        self.end = if self.is_end_unknown { len.max(from + table_bytes) } else { from };
+        Ok(())
+    }
+
+    /// Every record from `end` on is elsewhere: what the end of the file held, if that is unknown, lies below.
+    pub fn reach(&mut self, end: WalSeq) {
+        if let Some(part) = self.streams.last_mut().filter(|part| self.is_end_unknown && part.last.next() < end) {
+            part.last = WalSeq(end.0 - 1);
+        }
+    }
+
+    /// The log it is of.
+    #[must_use]
+    pub fn wal_id(&self) -> u64 {
+        self.wal_id
     }
 
     /// Where its first record stands.

@@ -115,8 +115,11 @@ fn a_file_that_was_cut_tells_what_is_missing() {
         write_all_at(cut.as_ref(), &bytes[..len], 0).expect("written");
         match open(&disk, &file.path) {
             Ok(found) => {
-                let (left, _) = read_all(&disk, &found, 1000);
-                assert!(found.is_head_damaged && left == records()[..left.len()] && !left.is_empty(), "{len} bytes");
+                for bytes_max in [1, 1000] {
+                    let (left, damaged) = read_all(&disk, &found, bytes_max);
+                    assert!(found.is_head_damaged && left == records()[..left.len()] && !left.is_empty(), "{len} bytes");
+                    assert_eq!(damaged.len(), 1, "{len} bytes: {damaged:?}");
+                }
             }
             Err(error) => assert!(matches!(error, ParkedOpenError::NotOfThisLog { .. }) && len < HEAD_BYTES + 80, "{len} bytes: {error}"),
         }
