@@ -237,9 +237,11 @@ pub async fn follow_catalog(core: Arc<Core>) {
     let mut has_leftovers = true;
     let mut is_listing_failing = false;
     while !token.is_cancelled() {
+        // Before the view: a topic that was made from a newer one would look deleted.
+        let known = core.topics.all();
         let view = core.ports.catalog.view();
         seen = view.applied.max(seen);
-        for (id, topic) in core.topics.all() {
+        for (id, topic) in known {
             match view.topic_by_id(id) {
                 Some(record) => drop(core.topics.of(&core, record)),
                 None => end_topic(&core, id, &topic),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use veena_broker::Broker;
@@ -28,19 +28,27 @@ pub struct FakeCatalog {
     asked: AtomicU64,
     /// What the node sees while it is behind.
     behind: RwLock<Option<Arc<CatalogView>>>,
+    /// What happens while somebody looks: after the view was taken, and before they have it.
+    while_looking: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl FakeCatalog {
     pub fn new() -> Arc<Self> {
         let is_leaderless = AtomicBool::new(false);
         let (view, behind) = (RwLock::default(), RwLock::default());
-        Arc::new(Self { view, version: watch::channel(0).0, is_leaderless, asked: AtomicU64::new(0), behind })
+        let while_looking = Mutex::default();
+        Arc::new(Self { view, version: watch::channel(0).0, is_leaderless, asked: AtomicU64::new(0), behind, while_looking })
     }
 
     /// From here on the node sees this; the leader knows better.
     pub fn fall_behind(&self, view: Arc<CatalogView>) {
         self.version.send_replace(view.applied.0);
         *self.behind.write() = Some(view);
+    }
+
+    /// Lets this happen the next time somebody looks, once.
+    pub fn while_looking(&self, act: impl FnOnce() + Send + 'static) {
+        *self.while_looking.lock() = Some(Box::new(act));
     }
 
     /// The node sees everything again.
@@ -88,7 +96,12 @@ impl FakeCatalog {
 impl Catalog for FakeCatalog {
     fn view(&self) -> Arc<CatalogView> {
         let behind = self.behind.read().clone();
-        behind.unwrap_or_else(|| Arc::clone(&self.view.read()))
+        let view = behind.unwrap_or_else(|| Arc::clone(&self.view.read()));
+        let act = self.while_looking.lock().take();
+        if let Some(act) = act {
+            act();
+        }
+        view
     }
 
     fn changed(&self, seen: LogIndex) -> BoxFuture<'_, ()> {

@@ -1,8 +1,11 @@
 //! Whoever can use what a log shows after a failure hears of it, without further traffic.
 
+use std::future::Future as _;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use veena_contract::Offset;
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
@@ -58,5 +61,27 @@ async fn who_waits_for_a_log_that_could_not_be_opened_is_told_by_whoever_opens_i
     assert!(node.consume("orders", 0).await.is_none(), "who was there first comes first");
     let served = tokio::time::timeout(Duration::from_millis(100), waiting).await.expect("told at once").expect("no panic");
     assert_eq!(text(&served.expect("the message")), "one");
+    node.broker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_is_created_and_used_while_the_catalog_is_followed_is_not_ended() {
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    let node = Arc::new(Node::start(Arc::new(disk.clone()), &catalog, 1).await);
+    // Whoever follows the catalog has its list of topics already, and not yet that of this node.
+    let waiting = Arc::new(Mutex::new(None));
+    let (parked, user, changed) = (Arc::clone(&waiting), Arc::clone(&node), Arc::clone(&catalog));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    catalog.while_looking(move || {
+        changed.put(topic("orders", 1, 1));
+        let mut consuming = Box::pin(async move { user.consume("orders", 60_000).await });
+        assert!(consuming.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        *parked.lock() = Some(consuming);
+    });
+    catalog.put(topic("another", 2, 1));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let consuming = waiting.lock().take().expect("the catalog was looked at");
+    assert!(node.produce("orders", None, "one").await);
+    assert_eq!(text(&consuming.await.expect("a message")), "one");
     node.broker.stop().await;
 }
