@@ -3,6 +3,10 @@
 use zeroize::Zeroize;
 
 /// A secret value. It cannot be printed, compared or serialized, and its memory is overwritten when it goes.
+///
+/// ```compile_fail
+/// println!("{:?}", veena_auth::Secret::new([7u8; 32]));
+/// ```
 pub struct Secret<T: Zeroize>(T);
 
 impl<T: Zeroize> Secret<T> {

@@ -27,8 +27,8 @@ use crate::secret::Secret;
 const NAME_SUFFIX: &str = ".cluster.veena";
 /// An Ed25519 private key in PKCS #8 (RFC 8410) is this and 32 bytes.
 const ED25519_PKCS8_HEAD: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-/// From when to when every certificate is valid: always.
-const VALID_YEARS: (i32, i32) = (1975, 4096);
+/// From when to when every certificate is valid: as far as X.509 goes, also for a machine that has lost its clock.
+const VALID_YEARS: (i32, i32) = (1970, 9999);
 
 /// Why a node has no identity.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,8 @@ impl ClusterIdentity {
     /// [`IdentityError`].
     pub fn server_config(&self, protocols: &[&str]) -> Result<ServerConfig, IdentityError> {
         let roots = Arc::new(roots(self.keys.iter())?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&self.provider)).build().map_err(IdentityError::Verifier)?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&self.provider)).build().map_err(IdentityError::Verifier)?;
         let by_name = ByName(self.keys.iter().map(|key| (server_name(&key.id), Arc::clone(&key.leaf))).collect());
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&TLS13])
@@ -242,3 +243,6 @@ impl ResolvesServerCert for ByName {
         self.0.iter().find(|(name, _)| name == asked).map(|(_, key)| Arc::clone(key))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -252,7 +252,7 @@ pub const PEER_CONTROL_CALLS_MAX: u32 = 128;
 pub const PEER_DATA_CALLS_MAX: u32 = 256;
 /// How many calls of class `wait` one node may have open at another.
 pub const PEER_WAIT_CALLS_MAX: u32 = 16_384;
-/// How large the calls that a node is receiving may be together. More wait at the sender.
+/// How large the calls of one class that a node is receiving and serving may be together. More wait at the sender.
 pub const PEER_RECEIVING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many connections from other nodes may be open. More are refused.
 pub const PEER_CONNECTIONS_MAX: usize = 1024;

@@ -95,8 +95,27 @@ pub enum PeerRefusal {
 }
 
 impl PeerRefusal {
-    /// Every refusal, by its number on the wire. Only grows.
+    /// Every refusal. Only grows.
     pub const ALL: [Self; 6] = [Self::UnknownOp, Self::TooLate, Self::TooLarge, Self::Malformed, Self::NotServing, Self::NotAdmitted];
+
+    /// Its number on the wire: from 1 on.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::UnknownOp => 1,
+            Self::TooLate => 2,
+            Self::TooLarge => 3,
+            Self::Malformed => 4,
+            Self::NotServing => 5,
+            Self::NotAdmitted => 6,
+        }
+    }
+
+    /// The refusal of a number; `None` if only newer nodes know it.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.number() == number)
+    }
 
     /// In words.
     #[must_use]
@@ -240,4 +259,17 @@ pub trait PeerService: Send + Sync + 'static {
     /// # Errors
     /// A [`PeerRefusal`]; then nothing was done.
     fn serve(&self, request: PeerRequest) -> BoxFuture<'_, Result<Bytes, PeerRefusal>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_refusal_never_changes() {
+        assert_eq!(PeerRefusal::ALL.map(PeerRefusal::number), [1, 2, 3, 4, 5, 6]);
+        for number in 0..=u8::MAX {
+            assert_eq!(PeerRefusal::of_number(number).map(PeerRefusal::number), (1..=6).contains(&number).then_some(number));
+        }
+    }
 }

@@ -1,16 +1,17 @@
 //! The calling end: one stream a call.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quinn::{Connection, ReadExactError, RecvStream, SendStream};
+use quinn::{ReadExactError, RecvStream, SendStream};
 use tokio::time::{Instant, timeout_at};
 use veena_contract::{BoxFuture, NodeId, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError};
 
 use crate::endpoint::Endpoint;
-use crate::hello::Admission;
-use crate::pool::Pool;
-use crate::wire::{ANSWER_HEAD_BYTES, AnswerHead, CallHead, Status, body_bytes_max, skip};
+use crate::hello::{Admission, cause};
+use crate::pool::{Pool, unreachable};
+use crate::wire::{ANSWER_HEAD_BYTES, AnswerHead, CallHead, REMAINING_MAX, Status, body_bytes_max, skip};
 
 /// Calls to other nodes over QUIC.
 pub struct QuicPeers {
@@ -30,7 +31,7 @@ impl QuicPeers {
             Ok(bytes) if call.body.len() <= bytes_max => bytes,
             _ => return Err(PeerError::TooLarge { bytes: call.body.len(), bytes_max }),
         };
-        let deadline = Instant::now() + call.timeout;
+        let deadline = Instant::now() + call.timeout.min(REMAINING_MAX);
         let (mut send, receive) = self.open(to, call.class, deadline).await?;
         // From here on the other node may know of the call.
         let silent = |_| PeerError::Silent { node: to.node.clone() };
@@ -42,34 +43,33 @@ impl QuicPeers {
             Ok(())
         };
         let outcome = timeout_at(deadline, async {
-            // A refusal may come before everything is sent.
             let sent: Result<(), PeerError> = sending.await;
+            // A refusal may have come before everything was sent.
             let answer = answer(receive, &to.node, bytes_max).await;
-            answer.or_else(|error| Err(sent.err().unwrap_or(error)))
+            answer.map_err(|error| sent.err().unwrap_or(error))
         });
         outcome.await.map_err(silent)?
     }
 
     /// A stream for one call. Nothing of it was sent when this fails.
     async fn open(&self, to: &PeerAddr, class: PeerClass, deadline: Instant) -> Result<(SendStream, RecvStream), PeerError> {
-        let unreachable = |reason: String| PeerError::Unreachable { node: to.node.clone(), reason };
-        let mut last = None;
-        // A connection may have ended unnoticed: then it is made anew, once.
+        let mut ended = String::new();
+        // A connection may end while its next free stream is waited for: then it is made anew, once.
         for _ in 0..2 {
             let connecting = timeout_at(deadline, self.pool.connection(to, class)).await;
-            let connection: Connection = connecting.map_err(|_| unreachable("connecting takes too long".into()))?.map_err(unreachable)?;
+            let connection = connecting.map_err(|_| unreachable(&to.node, "connecting takes too long"))??;
             match timeout_at(deadline, connection.open_bi()).await {
                 Ok(Ok(streams)) => return Ok(streams),
-                Ok(Err(error)) => last = Some(error),
+                Ok(Err(error)) => ended = error.to_string(),
                 Err(_) => return Err(PeerError::Busy { node: to.node.clone() }),
             }
         }
-        Err(unreachable(last.map_or_else(String::new, |error| error.to_string())))
+        Err(unreachable(&to.node, &ended))
     }
 }
 
-fn lost(node: &NodeId, error: &dyn std::fmt::Display) -> PeerError {
-    PeerError::Lost { node: node.clone(), reason: error.to_string() }
+fn lost(node: &NodeId, error: &(dyn Error + 'static)) -> PeerError {
+    PeerError::Lost { node: node.clone(), reason: cause(error) }
 }
 
 async fn answer(mut receive: RecvStream, node: &NodeId, bytes_max: usize) -> Result<Bytes, PeerError> {

@@ -7,13 +7,20 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::RandomConnectionIdGenerator;
 use veena_auth::{ClusterIdentity, IdentityError, SecretId};
 use veena_contract::{PeerClass, limits};
 
 /// How many bytes of one call may be under way unread.
-const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// How many bytes of one connection may be under way unread.
-const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
+
+/// Calls that wait to be read must not use up what the one that is being read needs.
+const _: () = {
+    assert!(limits::PEER_DATA_CALLS_MAX * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+    assert!(limits::PEER_CONTROL_CALLS_MAX * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+};
 
 /// The protocol of each class, as both sides name it when they connect.
 pub(crate) const PROTOCOLS: [(PeerClass, &str); 3] =
@@ -71,20 +78,23 @@ impl Endpoint {
         let tls = identity.server_config(&PROTOCOLS.map(|(_, protocol)| protocol))?;
         let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
         // one call, the first exchange; more once that is done
-        server.transport_config(Arc::new(transport(1))).max_incoming(limits::PEER_CONNECTIONS_MAX);
+        server.transport_config(Arc::new(transport(1, None))).max_incoming(limits::PEER_CONNECTIONS_MAX);
         let mut clients = Vec::new();
         for (class, protocol) in PROTOCOLS {
             for secret in identity.ids() {
                 let Some(tls) = identity.client_config(secret, protocol)? else { continue };
                 let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-                config.transport_config(Arc::new(transport(0)));
+                // One side probes, the other answers.
+                config.transport_config(Arc::new(transport(0, Some(Duration::from_millis(limits::PEER_KEEP_ALIVE_MS)))));
                 clients.push(Client { class, secret: secret.clone(), config });
             }
         }
         let listen = |source| EndpointError::Listen { addr, source };
         let socket = std::net::UdpSocket::bind(addr).map_err(listen)?;
-        // Whoever still holds a connection to this node's life before is told so, instead of waiting for silence.
-        let config = EndpointConfig::new(Arc::new(identity.reset_key()));
+        // Whoever still holds a connection to this node's life before is told so, instead of waiting for silence. Names of connections that
+        // are checked, as is quinn's default, would be none to the next life, and what comes for them be dropped.
+        let mut config = EndpointConfig::new(Arc::new(identity.reset_key()));
+        config.cid_generator(|| Box::<RandomConnectionIdGenerator>::default());
         let quic = quinn::Endpoint::new(config, Some(server), socket, Arc::new(quinn::TokioRuntime)).map_err(listen)?;
         Ok(Self { quic, identity, clients: clients.into() })
     }
@@ -108,7 +118,7 @@ impl Endpoint {
     }
 }
 
-fn transport(calls: u32) -> TransportConfig {
+fn transport(calls: u32, keep_alive: Option<Duration>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let silence = u32::try_from(limits::PEER_SILENCE_MS_MAX).unwrap_or(u32::MAX);
     transport
@@ -118,7 +128,7 @@ fn transport(calls: u32) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
         .send_window(u64::from(CONNECTION_WINDOW_BYTES))
-        .keep_alive_interval(Some(Duration::from_millis(limits::PEER_KEEP_ALIVE_MS)))
+        .keep_alive_interval(keep_alive)
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(silence))));
     transport
 }

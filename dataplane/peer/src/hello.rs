@@ -6,12 +6,13 @@
 //! A hello is 32 bytes of proof and then JSON, to which newer nodes may add. The server's answer has one byte in front: 0, or the number of
 //! a refusal, after which nothing follows.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use quinn::{Connection, RecvStream, SendStream};
 use serde::{Deserialize, Serialize};
 use veena_auth::{ClusterIdentity, Role, SecretId};
-use veena_contract::{PeerRefusal, limits};
+use veena_contract::{NodeId, PeerRefusal, limits};
 
 const EXPORT_LABEL: &[u8] = b"EXPORTER-veena-peer-proof";
 const PROOF_BYTES: usize = 32;
@@ -20,21 +21,21 @@ const PROOF_BYTES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Its name.
-    pub node: String,
+    pub node: NodeId,
     /// Which metastore's life it belongs to; nothing before it belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<String>,
 }
 
-/// Who is served, and what this node says of itself.
+/// Whom this node talks to, and what it says of itself.
 pub trait Admission: Send + Sync + 'static {
     /// What this node says of itself now.
     fn hello(&self) -> Hello;
 
-    /// Is this node served?
+    /// Does this node talk to that one? Asked on both sides: of who connects, and of who is found at the other end.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// What that one is told if it connected.
     fn admit(&self, hello: &Hello) -> Result<(), PeerRefusal>;
 }
 
@@ -50,15 +51,24 @@ pub enum HelloError {
     /// The other side does not know the secret, or somebody stands in between.
     #[error("the other side did not prove that it knows the cluster's secret")]
     NotProven,
-    /// The other side does not serve this node.
+    /// Whoever took the connection does not serve who opened it.
     #[error("{0}")]
     Refused(PeerRefusal),
 }
 
 impl HelloError {
-    fn ended(error: &dyn std::fmt::Display) -> Self {
-        Self::Ended(error.to_string())
+    fn ended(error: &(dyn Error + 'static)) -> Self {
+        Self::Ended(cause(error))
     }
+}
+
+/// What ended a stream. The errors of a stream say "connection lost", and why only in what lies below.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(below) = last.source() {
+        last = below;
+    }
+    last.to_string()
 }
 
 /// One side of one connection.
@@ -97,10 +107,7 @@ pub(crate) async fn greet(connection: &Connection, greeting: &Greeting<'_>, own:
     let bytes = receive_all(&mut receive).await?;
     match bytes.split_first() {
         Some((0, rest)) => greeting.decode(Role::Server, rest),
-        Some((number, _)) => {
-            let refusal = PeerRefusal::ALL.get(usize::from(*number) - 1);
-            Err(refusal.map_or(HelloError::Malformed, |refusal| HelloError::Refused(*refusal)))
-        }
+        Some((number, _)) => Err(PeerRefusal::of_number(*number).map_or(HelloError::Malformed, HelloError::Refused)),
         None => Err(HelloError::Malformed),
     }
 }
@@ -110,8 +117,7 @@ pub(crate) async fn answer(connection: &Connection, greeting: &Greeting<'_>, adm
     let (mut send, mut receive) = connection.accept_bi().await.map_err(|error| HelloError::ended(&error))?;
     let hello = greeting.decode(Role::Client, &receive_all(&mut receive).await?)?;
     if let Err(refusal) = admission.admit(&hello) {
-        let place = PeerRefusal::ALL.iter().position(|other| *other == refusal).map_or(0, |place| place + 1);
-        send_all(&mut send, &[u8::try_from(place).unwrap_or(u8::MAX)]).await?;
+        send_all(&mut send, &[refusal.number()]).await?;
         // until the other side has it, or has gone: closing at once could overtake it
         let _ = send.stopped().await;
         return Err(HelloError::Refused(refusal));
@@ -131,4 +137,46 @@ async fn receive_all(stream: &mut RecvStream) -> Result<Vec<u8>, HelloError> {
         quinn::ReadToEndError::TooLong => HelloError::Malformed,
         quinn::ReadToEndError::Read(error) => HelloError::ended(&error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use veena_auth::{ClusterSecret, ClusterSecrets};
+
+    use super::*;
+
+    fn identity() -> ClusterIdentity {
+        let current = ClusterSecret::parse("a secret that only these tests use").expect("long enough");
+        ClusterIdentity::new(&NodeId("n1".into()), &ClusterSecrets { current, previous: None }).expect("an identity")
+    }
+
+    #[test]
+    fn a_hello_comes_back_and_one_changed_bit_of_it_does_not() {
+        let identity = identity();
+        let greeting = Greeting { identity: &identity, secret: identity.ids().next().expect("one"), exported: [7; 32] };
+        let hello = Hello { node: NodeId("n1".into()), lineage: Some("a".into()) };
+        let bytes = greeting.encode(Role::Client, &hello).expect("known");
+        assert_eq!(greeting.decode(Role::Client, &bytes).expect("proven"), hello);
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(greeting.decode(Role::Client, &changed), Err(HelloError::NotProven)), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_a_hello_by_chance(said in proptest::collection::vec(any::<u8>(), 0..200), proof in any::<[u8; 32]>()) {
+            let identity = identity();
+            let secret = identity.ids().next().expect("one");
+            let greeting = Greeting { identity: &identity, secret, exported: [7; 32] };
+            prop_assert!(greeting.decode(Role::Client, &said).is_err());
+            prop_assert!(greeting.decode(Role::Client, &[proof.as_slice(), &said].concat()).is_err());
+            // Who knows the secret may still say anything.
+            let proof = identity.prove(secret, Role::Client, &[7; 32], &said).expect("known");
+            let proven = greeting.decode(Role::Client, &[proof.as_slice(), &said].concat());
+            prop_assert!(matches!(proven, Ok(_) | Err(HelloError::Malformed)));
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! - [`endpoint`]: the socket, and what both sides agree on.
 //! - [`hello`]: the first exchange on a connection: who is there, and the proof.
 //! - [`wire`]: the bytes of a call and of its answer.
-//! - [`pool`]: connections to others, made when they are needed.
+//! - `pool`: connections to others, made when they are needed.
 //! - [`client`] and [`server`]: the two ends of a call.
 //!
 //! This crate must never repeat a call that may have been begun, and never say that nothing happened once a byte of a call was sent.

@@ -3,12 +3,13 @@
 //! What was begun is ended: a caller who leaves stops its call only while that waits to be begun. Memory for calls that are being received
 //! is bounded for all connections together; who is over it is not read from, and waits.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, Incoming, ReadExactError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, Incoming, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -26,7 +27,8 @@ pub struct Server {
     endpoint: Endpoint,
     admission: Arc<dyn Admission>,
     service: Arc<dyn PeerService>,
-    receiving: Arc<Semaphore>,
+    /// By class: what one class has in hand never keeps another from being read.
+    rooms: [Arc<Semaphore>; PeerClass::ALL.len()],
 }
 
 /// One connection that has shown who it is.
@@ -34,35 +36,39 @@ struct Caller {
     node: NodeId,
     class: PeerClass,
     service: Arc<dyn PeerService>,
-    receiving: Arc<Semaphore>,
+    room: Arc<Semaphore>,
+    stop: CancellationToken,
 }
 
 impl Server {
     /// Serves `service` to whom `admission` admits.
     #[must_use]
     pub fn new(endpoint: Endpoint, admission: Arc<dyn Admission>, service: Arc<dyn PeerService>) -> Self {
-        Self { endpoint, admission, service, receiving: Arc::new(Semaphore::new(limits::PEER_RECEIVING_BYTES_MAX)) }
+        let rooms = PeerClass::ALL.map(|_| Arc::new(Semaphore::new(limits::PEER_RECEIVING_BYTES_MAX)));
+        Self { endpoint, admission, service, rooms }
     }
 
-    /// Takes calls until `stop` is cancelled; then ends those that were begun. The endpoint stays open, for the answers.
+    /// Takes calls until `stop` is cancelled; then ends those that were begun, and meanwhile refuses others. The endpoint stays open.
     pub async fn run(self, stop: CancellationToken) {
         let server = Arc::new(self);
         let mut connections = JoinSet::new();
+        let mut stopping = false;
         loop {
-            while let Some(ended) = connections.try_join_next() {
-                report(ended);
+            tokio::select! {
+                biased;
+                () = stop.cancelled(), if !stopping => stopping = true,
+                Some(ended) = connections.join_next() => report(ended),
+                incoming = server.endpoint.quic.accept() => match incoming {
+                    Some(incoming) if stopping => incoming.refuse(),
+                    Some(incoming) if connections.len() >= limits::PEER_CONNECTIONS_MAX => {
+                        warn!(connections_max = limits::PEER_CONNECTIONS_MAX, "too many connections of other nodes: one is refused");
+                        incoming.refuse();
+                    }
+                    Some(incoming) => drop(connections.spawn(Arc::clone(&server).connection(incoming, stop.clone()))),
+                    None => break,
+                },
+                () = ready(()), if stopping && connections.is_empty() => break,
             }
-            let incoming = tokio::select! {
-                incoming = server.endpoint.quic.accept() => incoming,
-                () = stop.cancelled() => None,
-            };
-            let Some(incoming) = incoming else { break };
-            if connections.len() >= limits::PEER_CONNECTIONS_MAX {
-                warn!(connections_max = limits::PEER_CONNECTIONS_MAX, "too many connections of other nodes: one is refused");
-                incoming.refuse();
-                continue;
-            }
-            connections.spawn(Arc::clone(&server).connection(incoming, stop.clone()));
         }
         while let Some(ended) = connections.join_next().await {
             report(ended);
@@ -71,26 +77,27 @@ impl Server {
 
     async fn connection(self: Arc<Self>, incoming: Incoming, stop: CancellationToken) {
         let from = incoming.remote_address();
-        let greeted = timeout(Duration::from_millis(limits::PEER_CONNECT_MS_MAX), self.greeted(incoming)).await;
-        match greeted {
-            Ok(Ok((connection, caller))) => {
+        let greeted = timeout(Duration::from_millis(limits::PEER_CONNECT_MS_MAX), self.greeted(incoming, &stop));
+        match stop.run_until_cancelled(greeted).await {
+            Some(Ok(Ok((connection, caller)))) => {
                 debug!(node = %caller.node, class = %caller.class, "connection taken");
-                calls(&connection, Arc::new(caller), stop).await;
+                calls(&connection, Arc::new(caller)).await;
             }
-            Ok(Err(error)) => info!(%from, %error, "a connection is not served"),
-            Err(_) => info!(%from, "a connection is not served: its first exchange takes too long"),
+            Some(Ok(Err(error))) => info!(%from, %error, "a connection is not served"),
+            Some(Err(_)) => info!(%from, "a connection is not served: its first exchange takes too long"),
+            None => debug!(%from, "a connection is not served: stopping"),
         }
     }
 
-    async fn greeted(&self, incoming: Incoming) -> Result<(Connection, Caller), HelloError> {
+    async fn greeted(&self, incoming: Incoming, stop: &CancellationToken) -> Result<(Connection, Caller), HelloError> {
         let connection = incoming.await.map_err(|error| HelloError::Ended(error.to_string()))?;
         let (class, secret) = self.agreed(&connection).ok_or(HelloError::Malformed)?;
         let greeting = Greeting::new(&connection, &self.endpoint.identity, secret)?;
         let hello = answer(&connection, &greeting, &self.admission).await;
         let hello = hello.inspect_err(|_| connection.close(VarInt::from_u32(1), b"no hello"))?;
         connection.set_max_concurrent_bi_streams(VarInt::from_u32(calls_max(class)));
-        let (service, receiving) = (Arc::clone(&self.service), Arc::clone(&self.receiving));
-        Ok((connection, Caller { node: NodeId(hello.node.into()), class, service, receiving }))
+        let (service, room) = (Arc::clone(&self.service), Arc::clone(&self.rooms[class as usize]));
+        Ok((connection, Caller { node: hello.node, class, service, room, stop: stop.clone() }))
     }
 
     /// The class and the secret that the other side asked for.
@@ -108,48 +115,50 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Serves the calls of one connection until it ends, or until there is to be none any more.
-async fn calls(connection: &Connection, caller: Arc<Caller>, stop: CancellationToken) {
+/// Serves the calls of one connection until it ends; or, once there are to be no more, until those that were begun have their answers.
+async fn calls(connection: &Connection, caller: Arc<Caller>) {
     let mut running = JoinSet::new();
-    let reason = loop {
-        while let Some(ended) = running.try_join_next() {
-            report(ended);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = caller.stop.cancelled(), if !stopping => stopping = true,
+            Some(ended) = running.join_next() => report(ended),
+            stream = connection.accept_bi() => match stream {
+                Ok((send, receive)) => drop(running.spawn(Arc::clone(&caller).call(send, receive))),
+                Err(error) => {
+                    debug!(node = %caller.node, class = %caller.class, %error, running = running.len(), "a connection ended");
+                    break;
+                }
+            },
+            () = ready(()), if stopping && running.is_empty() => break,
         }
-        let stream = tokio::select! {
-            stream = connection.accept_bi() => stream,
-            () = stop.cancelled() => break "stopping".to_owned(),
-        };
-        match stream {
-            Ok((send, receive)) => drop(running.spawn(Arc::clone(&caller).call(send, receive))),
-            Err(error) => break error.to_string(),
-        }
-    };
-    debug!(node = %caller.node, class = %caller.class, %reason, running = running.len(), "no more calls of a connection");
+    }
     while let Some(ended) = running.join_next().await {
         report(ended);
     }
+    connection.close(VarInt::from_u32(0), b"stopping");
 }
 
 impl Caller {
     async fn call(self: Arc<Self>, mut send: SendStream, mut receive: RecvStream) {
-        let (status, body) = match self.receive(&mut receive).await {
-            Ok(Some((request, _room))) => self.serve(request, &mut send).await,
+        let received = tokio::select! {
+            biased;
+            // Whoever leaves before the call is begun has not made it.
+            _ = send.stopped() => return,
+            () = self.stop.cancelled() => Err(PeerRefusal::NotServing),
+            received = self.receive(&mut receive) => received,
+        };
+        let (status, body) = match received {
+            Ok(Some((request, _room))) => self.serve(request, &send).await,
             Ok(None) => return,
             Err(refusal) => (Status::Refused(refusal), Bytes::new()),
         };
         // The rest of a call that was refused is of no use.
         let _ = receive.stop(VarInt::from_u32(0));
-        let Ok(body_bytes) = u32::try_from(body.len()) else {
-            error!(bytes = body.len(), "an answer is too large to be sent");
-            return;
-        };
-        let head = AnswerHead { status, body_bytes }.encode();
-        let sent = send.write_all_chunks(&mut [Bytes::copy_from_slice(&head), body]).await;
-        match sent.map(|()| send.finish()) {
-            Ok(Ok(())) => {}
+        if let Err(error) = answer_with(&mut send, status, body).await {
             // The caller sees for itself that it has no answer.
-            Ok(Err(error)) => debug!(node = %self.node, %error, "an answer is not wanted"),
-            Err(error) => debug!(node = %self.node, %error, "an answer is not wanted"),
+            debug!(node = %self.node, %error, "an answer is not wanted");
         }
     }
 
@@ -171,7 +180,7 @@ impl Caller {
         let deadline = began + Duration::from_millis(head.remaining_ms.into());
         let reading = async {
             skip(receive, more).await?;
-            let room = Arc::clone(&self.receiving).acquire_many_owned(head.body_bytes).await;
+            let room = Arc::clone(&self.room).acquire_many_owned(head.body_bytes).await;
             let room = room.expect("invariant: the semaphore is never closed");
             let mut body = vec![0; head.body_bytes as usize];
             receive.read_exact(&mut body).await?;
@@ -192,7 +201,7 @@ impl Caller {
     }
 
     /// Serves a call to its end, also when its caller leaves: only what was not begun is dropped, by whoever would begin it.
-    async fn serve(&self, request: PeerRequest, send: &mut SendStream) -> (Status, Bytes) {
+    async fn serve(&self, request: PeerRequest, send: &SendStream) -> (Status, Bytes) {
         let (service, gone, op) = (Arc::clone(&self.service), request.caller.clone(), request.op);
         // In a task of its own, so that what breaks breaks alone.
         let mut serving = JoinSet::new();
@@ -217,4 +226,14 @@ impl Caller {
             }
         }
     }
+}
+
+/// Sends an answer and waits until it has arrived: a connection that is closed earlier takes it along.
+async fn answer_with(send: &mut SendStream, status: Status, body: Bytes) -> Result<(), WriteError> {
+    let body_bytes = u32::try_from(body.len()).expect("invariant: no body is over the bound of its class");
+    let head = AnswerHead { status, body_bytes }.encode();
+    send.write_all_chunks(&mut [Bytes::copy_from_slice(&head), body]).await?;
+    send.finish().map_err(|_| WriteError::ClosedStream)?;
+    let _ = send.stopped().await;
+    Ok(())
 }

@@ -19,12 +19,23 @@ use veena_contract::{PeerClass, PeerOp, PeerRefusal, limits};
 /// The version of this form.
 pub const VERSION: u8 = 1;
 /// How long the known part of a call's head is.
-pub const CALL_HEAD_BYTES: usize = 12;
+pub const CALL_HEAD_BYTES: usize = CALL_HEAD_LENGTH as usize;
 /// How long the known part of an answer's head is.
-pub const ANSWER_HEAD_BYTES: usize = 8;
+pub const ANSWER_HEAD_BYTES: usize = ANSWER_HEAD_LENGTH as usize;
+
+const CALL_HEAD_LENGTH: u8 = 12;
+const ANSWER_HEAD_LENGTH: u8 = 8;
+
+const _: () = {
+    assert!(limits::PEER_DATA_BYTES_MAX <= u32::MAX as usize, "the length of every body fits into a head");
+    assert!(limits::PEER_CONTROL_BYTES_MAX <= limits::PEER_DATA_BYTES_MAX && limits::PEER_WAIT_BYTES_MAX <= limits::PEER_DATA_BYTES_MAX);
+};
 
 const SERVED: u8 = 0;
 const BROKE: u8 = 255;
+
+/// The longest time that a call can say it waits: 49 days.
+pub const REMAINING_MAX: Duration = Duration::from_millis(u32::MAX as u64);
 
 /// The largest body of a class.
 #[must_use]
@@ -60,7 +71,7 @@ impl CallHead {
     pub fn encode(&self) -> [u8; CALL_HEAD_BYTES] {
         let mut out = [0; CALL_HEAD_BYTES];
         out[0] = VERSION;
-        out[1] = HEAD_LENGTHS.0;
+        out[1] = CALL_HEAD_LENGTH;
         out[2..4].copy_from_slice(&self.op.0.to_be_bytes());
         out[4..8].copy_from_slice(&self.remaining_ms.to_be_bytes());
         out[8..12].copy_from_slice(&self.body_bytes.to_be_bytes());
@@ -92,10 +103,7 @@ impl Status {
         match self {
             Self::Served => SERVED,
             Self::Broke => BROKE,
-            Self::Refused(refusal) => {
-                let place = PeerRefusal::ALL.iter().position(|other| *other == refusal).map_or(0, |place| place + 1);
-                u8::try_from(place).unwrap_or(BROKE)
-            }
+            Self::Refused(refusal) => refusal.number(),
         }
     }
 
@@ -103,7 +111,7 @@ impl Status {
         match number {
             SERVED => Some(Self::Served),
             BROKE => Some(Self::Broke),
-            number => PeerRefusal::ALL.get(usize::from(number) - 1).copied().map(Self::Refused),
+            number => PeerRefusal::of_number(number).map(Self::Refused),
         }
     }
 }
@@ -123,7 +131,7 @@ impl AnswerHead {
     pub fn encode(&self) -> [u8; ANSWER_HEAD_BYTES] {
         let mut out = [0; ANSWER_HEAD_BYTES];
         out[0] = VERSION;
-        out[1] = HEAD_LENGTHS.1;
+        out[1] = ANSWER_HEAD_LENGTH;
         out[2] = self.status.number();
         out[4..8].copy_from_slice(&self.body_bytes.to_be_bytes());
         out
@@ -137,11 +145,6 @@ impl AnswerHead {
         Some((Self { status: Status::of_number(bytes[2])?, body_bytes }, skip))
     }
 }
-
-/// How long the heads are that are written here.
-#[allow(clippy::cast_possible_truncation, reason = "asserted below")]
-const HEAD_LENGTHS: (u8, u8) = (CALL_HEAD_BYTES as u8, ANSWER_HEAD_BYTES as u8);
-const _: () = assert!(CALL_HEAD_BYTES <= u8::MAX as usize && ANSWER_HEAD_BYTES <= u8::MAX as usize);
 
 fn skipped(version: u8, head_bytes: u8, known: usize) -> Option<usize> {
     usize::from(head_bytes).checked_sub(known).filter(|_| version == VERSION)
@@ -158,6 +161,8 @@ pub async fn skip(stream: &mut RecvStream, bytes: usize) -> Result<(), ReadExact
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -196,5 +201,27 @@ mod tests {
     fn a_caller_who_hardly_waits_still_waits_for_a_millisecond() {
         assert_eq!(CallHead::new(PeerOp(1), Duration::from_micros(3), 0).remaining_ms, 1);
         assert_eq!(CallHead::new(PeerOp(1), Duration::MAX, 0).remaining_ms, u32::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_head_or_none_and_a_head_comes_back(call in any::<[u8; 12]>(), answer in any::<[u8; 8]>()) {
+            for (version, length) in [(call[0], call[1]), (VERSION, call[1]), (VERSION, CALL_HEAD_LENGTH)] {
+                let mut bytes = call;
+                (bytes[0], bytes[1]) = (version, length);
+                if let Some((head, more)) = CallHead::decode(&bytes) {
+                    prop_assert_eq!(CallHead::decode(&head.encode()), Some((head, 0)));
+                    prop_assert_eq!(more, usize::from(length) - CALL_HEAD_BYTES);
+                }
+            }
+            for (version, length) in [(answer[0], answer[1]), (VERSION, answer[1]), (VERSION, ANSWER_HEAD_LENGTH)] {
+                let mut bytes = answer;
+                (bytes[0], bytes[1]) = (version, length);
+                if let Some((head, more)) = AnswerHead::decode(&bytes) {
+                    prop_assert_eq!(AnswerHead::decode(&head.encode()), Some((head, 0)));
+                    prop_assert_eq!(more, usize::from(length) - ANSWER_HEAD_BYTES);
+                }
+            }
+        }
     }
 }
