@@ -9,6 +9,7 @@ pub mod ids;
 pub mod limits;
 pub mod map;
 pub mod names;
+pub mod peer;
 pub mod problem;
 pub mod records;
 pub mod witness;
@@ -17,6 +18,7 @@ pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, Pr
 pub use clock::{Entropy, WallClock};
 pub use ids::{AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, PartitionIndex, StreamId, TenantId, TopicId, WalSeq};
 pub use names::{HeaderName, InvalidName, Key, TopicName};
+pub use peer::{CallerGone, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService};
 pub use problem::{Effect, ErrorCode};
 pub use records::{ChildLink, Command, CommandError, ParentLink, Reroute, SchemaVersion, TopicRecord};
 pub use witness::{Confirmed, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

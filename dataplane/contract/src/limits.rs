@@ -235,3 +235,42 @@ const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES
 const _: () = assert!(SCHEMA_BYTES_MAX <= SCHEMA_TOPIC_BYTES_MAX && SCHEMA_TOPIC_BYTES_MAX <= SCHEMA_CLUSTER_BYTES_MAX);
 const _: () = assert!((UNDISPATCHED_PARTITION_BYTES_MAX as u64) < PARKED_NODE_BYTES_MAX);
 const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
+
+/// The shortest cluster secret, in characters: random ones of this length cannot be found by trying.
+pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
+/// The longest cluster secret.
+pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
+/// The largest call or answer between nodes of class `control`.
+pub const PEER_CONTROL_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The largest call or answer between nodes of class `data`: a batch as it is stored, and room for what is written around it.
+pub const PEER_DATA_BYTES_MAX: usize = PRODUCE_BATCH_BYTES_MAX + 4 * 1024 * 1024;
+/// The largest call or answer between nodes of class `wait`.
+pub const PEER_WAIT_BYTES_MAX: usize = 64 * 1024;
+/// How many calls of class `control` one node may have open at another. Who wants more waits.
+pub const PEER_CONTROL_CALLS_MAX: u32 = 128;
+/// How many calls of class `data` one node may have open at another.
+pub const PEER_DATA_CALLS_MAX: u32 = 256;
+/// How many calls of class `wait` one node may have open at another.
+pub const PEER_WAIT_CALLS_MAX: u32 = 16_384;
+/// How large the calls of one class that a node is receiving and serving may be together. More wait at the sender.
+pub const PEER_RECEIVING_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many connections from other nodes may be open. More are refused.
+pub const PEER_CONNECTIONS_MAX: usize = 1024;
+/// How large the first message on a connection between nodes may be.
+pub const PEER_HELLO_BYTES_MAX: usize = 4 * 1024;
+/// How long making a connection to another node may take.
+pub const PEER_CONNECT_MS_MAX: u64 = 2_000;
+/// After a node could not be reached, others are told so at once for this long at first.
+pub const PEER_UNREACHABLE_MS_MIN: u64 = 50;
+/// The same, at most; it doubles with each failure.
+pub const PEER_UNREACHABLE_MS_MAX: u64 = 1_000;
+/// How often a quiet connection between nodes is probed.
+pub const PEER_KEEP_ALIVE_MS: u64 = 1_000;
+/// A connection between nodes on which nothing came for this long is given up.
+pub const PEER_SILENCE_MS_MAX: u64 = 5_000;
+
+const _: () = {
+    assert!(PEER_KEEP_ALIVE_MS * 3 <= PEER_SILENCE_MS_MAX, "a lost probe or two are no silence");
+    assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");
+    assert!(PEER_UNREACHABLE_MS_MIN <= PEER_UNREACHABLE_MS_MAX);
+};

@@ -1,0 +1,275 @@
+//! How nodes talk: one request, one answer, at message level. What carries it (QUIC, or a simulated network) is behind [`PeerClient`] and
+//! [`PeerService`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::catalog::BoxFuture;
+use crate::ids::NodeId;
+use crate::problem::Effect;
+
+/// What kind of call it is. Calls of one class may hold each other up, those of different classes may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerClass {
+    /// Raft, barriers, liveness, membership: small, and never behind anything large.
+    Control,
+    /// Records and copies of partitions.
+    Data,
+    /// Calls that wait long for something to happen.
+    Wait,
+}
+
+impl PeerClass {
+    /// Every class.
+    pub const ALL: [Self; 3] = [Self::Control, Self::Data, Self::Wait];
+
+    /// The text used in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Data => "data",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+impl fmt::Display for PeerClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which call it is: a number of the registry. Numbers are never used again; a node answers one it does not know with
+/// [`PeerRefusal::UnknownOp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerOp(pub u16);
+
+impl fmt::Display for PeerOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op {}", self.0)
+    }
+}
+
+/// Whom to call, and where that node listens now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddr {
+    /// The node; whoever answers under another name is not it.
+    pub node: NodeId,
+    /// `host:port` of its peer plane.
+    pub addr: Arc<str>,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub struct PeerCall {
+    /// Its class.
+    pub class: PeerClass,
+    /// Which call.
+    pub op: PeerOp,
+    /// How long the caller waits for the answer, all in all. Travels as what is left of it, so that no clocks are compared.
+    pub timeout: Duration,
+    /// The argument, in the form that the op defines.
+    pub body: Bytes,
+}
+
+/// Why a node did not serve a call. It was certainly not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerRefusal {
+    /// It knows no such op: an older node.
+    UnknownOp,
+    /// The caller had given up before the call was begun.
+    TooLate,
+    /// The argument is larger than its class allows.
+    TooLarge,
+    /// The argument is not of the form that the op defines.
+    Malformed,
+    /// The node is starting or stopping.
+    NotServing,
+    /// The caller is not somebody whom this node serves: of another cluster, or removed from this one.
+    NotAdmitted,
+}
+
+impl PeerRefusal {
+    /// Every refusal. Only grows.
+    pub const ALL: [Self; 6] = [Self::UnknownOp, Self::TooLate, Self::TooLarge, Self::Malformed, Self::NotServing, Self::NotAdmitted];
+
+    /// Its number on the wire: from 1 on.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::UnknownOp => 1,
+            Self::TooLate => 2,
+            Self::TooLarge => 3,
+            Self::Malformed => 4,
+            Self::NotServing => 5,
+            Self::NotAdmitted => 6,
+        }
+    }
+
+    /// The refusal of a number; `None` if only newer nodes know it.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.number() == number)
+    }
+
+    /// In words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownOp => "it does not know this call",
+            Self::TooLate => "the call came too late",
+            Self::TooLarge => "the call is too large",
+            Self::Malformed => "the call is malformed",
+            Self::NotServing => "it is starting or stopping",
+            Self::NotAdmitted => "it does not serve this node",
+        }
+    }
+}
+
+impl fmt::Display for PeerRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// There is no connection to the node, and none could be made: nothing was sent.
+    #[error("{node} cannot be reached: {reason}")]
+    Unreachable {
+        /// Whom.
+        node: NodeId,
+        /// What went wrong. Holds no secret and no address.
+        reason: String,
+    },
+    /// The node, or what lies before it, took no more calls within the time: nothing was sent.
+    #[error("{node} is busy")]
+    Busy {
+        /// Whom.
+        node: NodeId,
+    },
+    /// The argument is larger than its class allows: nothing was sent.
+    #[error("a call of {bytes} bytes is over the bound of {bytes_max}")]
+    TooLarge {
+        /// How large it is.
+        bytes: usize,
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// The node refused the call.
+    #[error("{node} refused the call: {refusal}")]
+    Refused {
+        /// Who.
+        node: NodeId,
+        /// Why.
+        refusal: PeerRefusal,
+    },
+    /// The call was sent, and no answer came in time.
+    #[error("{node} did not answer in time")]
+    Silent {
+        /// Who.
+        node: NodeId,
+    },
+    /// The call was sent, and the connection ended before the answer.
+    #[error("the connection to {node} ended before its answer: {reason}")]
+    Lost {
+        /// Who.
+        node: NodeId,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The call was sent, and what came back is no answer.
+    #[error("{node} answered what is no answer: {reason}")]
+    BadAnswer {
+        /// Who.
+        node: NodeId,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The node began the call and broke.
+    #[error("{node} failed in the middle of the call")]
+    Failed {
+        /// Who.
+        node: NodeId,
+    },
+}
+
+impl PeerError {
+    /// May the call have been applied?
+    #[must_use]
+    pub const fn effect(&self) -> Effect {
+        match self {
+            Self::Unreachable { .. } | Self::Busy { .. } | Self::TooLarge { .. } | Self::Refused { .. } => Effect::None,
+            Self::Silent { .. } | Self::Lost { .. } | Self::BadAnswer { .. } | Self::Failed { .. } => Effect::Possible,
+        }
+    }
+}
+
+/// The calling side.
+pub trait PeerClient: Send + Sync + 'static {
+    /// Makes one call and waits for its answer, at most for the call's timeout. MUST NOT repeat a call by itself: only the caller knows
+    /// whether that is harmless. A caller that drops the future has given up; the node may have begun.
+    fn call<'a>(&'a self, to: &'a PeerAddr, call: PeerCall) -> BoxFuture<'a, Result<Bytes, PeerError>>;
+}
+
+/// Is the caller of a request still there? For whoever is about to do something that cannot be undone.
+#[derive(Clone, Debug, Default)]
+pub struct CallerGone(Arc<AtomicBool>);
+
+impl CallerGone {
+    /// The caller has left.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Has it left?
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A request as the serving side gets it.
+#[derive(Clone, Debug)]
+pub struct PeerRequest {
+    /// Who calls; proven by the connection.
+    pub from: NodeId,
+    /// Its class.
+    pub class: PeerClass,
+    /// Which call.
+    pub op: PeerOp,
+    /// How long the caller still waits.
+    pub remaining: Duration,
+    /// Has it given up before that?
+    pub caller: CallerGone,
+    /// The argument.
+    pub body: Bytes,
+}
+
+/// The serving side.
+pub trait PeerService: Send + Sync + 'static {
+    /// Serves one request. Whatever was begun is ended, also when the caller has gone: only what has not been begun is dropped.
+    ///
+    /// # Errors
+    /// A [`PeerRefusal`]; then nothing was done.
+    fn serve(&self, request: PeerRequest) -> BoxFuture<'_, Result<Bytes, PeerRefusal>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_refusal_never_changes() {
+        assert_eq!(PeerRefusal::ALL.map(PeerRefusal::number), [1, 2, 3, 4, 5, 6]);
+        for number in 0..=u8::MAX {
+            assert_eq!(PeerRefusal::of_number(number).map(PeerRefusal::number), (1..=6).contains(&number).then_some(number));
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Calls between nodes over real QUIC on loopback.
+#![allow(clippy::disallowed_methods, reason = "a test ends with its own runtime")]
+
+mod calls;
+mod classes;
+mod nodes;
+mod raw;
+mod stop;
+mod support;
