@@ -81,6 +81,7 @@ impl Broker {
         );
         let tasks = &core.ports.tasks;
         tasks.spawn("settle", OnExit::Shutdown, settle::run(Arc::clone(&core)));
+        tasks.spawn("settle-sync", OnExit::Shutdown, settle::run_syncs(Arc::clone(&core)));
         tasks.spawn("sweep", OnExit::Shutdown, sweep::run(Arc::clone(&core)));
         tasks.spawn("retention", OnExit::Shutdown, sweep::run_retention(Arc::clone(&core)));
         tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));

@@ -37,6 +37,11 @@ pub struct SettleStore {
     pending: Mutex<BTreeMap<Key, Option<Bytes>>>,
     queued: Mutex<Vec<Arc<Partition>>>,
     work: Notify,
+    /// Held by whoever syncs. Nobody who appends waits for it.
+    syncing: Mutex<()>,
+    /// When something was appended that no sync has been begun for.
+    unsynced_since: Mutex<Option<Instant>>,
+    unsynced: Notify,
     /// Why the newest state is in memory alone, while it cannot be written.
     failing: Mutex<Option<String>>,
 }
@@ -51,6 +56,9 @@ impl SettleStore {
             pending: Mutex::default(),
             queued: Mutex::default(),
             work: Notify::new(),
+            syncing: Mutex::default(),
+            unsynced_since: Mutex::default(),
+            unsynced: Notify::new(),
             failing: Mutex::default(),
         }
     }
@@ -144,23 +152,46 @@ impl SettleStore {
         })
     }
 
-    /// Makes the journal durable; one that has failed begins a new file here. Blocking.
+    /// Makes the journal durable; one that has failed begins a new file here. Others append while a sync runs, and not while a new file is
+    /// written. Blocking.
     fn sync(&self, metrics: &BrokerMetrics) -> Result<(), JournalError> {
+        let _alone = self.syncing.lock();
         let mut journal = self.journal.lock();
         if journal.is_synced() {
             return Ok(());
         }
         let began = Instant::now();
-        let synced = journal.sync();
+        let synced = match journal.begin_sync() {
+            None => journal.sync(),
+            Some(pending) => {
+                drop(journal);
+                let outcome = pending.run();
+                self.journal.lock().end_sync(&pending, outcome)
+            }
+        };
         metrics.settle_sync_seconds.observe(began.elapsed());
         synced
     }
 
-    /// One round: what changed is appended, and synced when that is due or the journal has failed. Blocking.
-    fn round(&self, metrics: &BrokerMetrics, is_sync_due: bool) -> Round {
+    /// Makes what was appended so far durable. Blocking. Says whether it is.
+    fn sync_round(&self, metrics: &BrokerMetrics) -> bool {
+        *self.unsynced_since.lock() = None;
+        let synced = self.sync(metrics);
+        metrics.settle_writes_failed.add(u64::from(synced.is_err()));
+        self.note(synced.as_ref().err());
+        synced.is_ok()
+    }
+
+    fn note_unsynced(&self) {
+        self.unsynced_since.lock().get_or_insert_with(Instant::now);
+        self.unsynced.notify_one();
+    }
+
+    /// One round: what changed is appended, and synced when that is asked for or the journal has failed. Blocking.
+    fn round(&self, metrics: &BrokerMetrics, must_sync: bool) -> Round {
         let mut appended = self.append_changed();
         let has_failed = appended.is_err();
-        let mut synced = (is_sync_due || has_failed).then(|| self.sync(metrics));
+        let mut synced = (must_sync || has_failed).then(|| self.sync(metrics));
         if has_failed && matches!(synced, Some(Ok(()))) {
             // A new file was begun: what could not be appended goes there at once, and is durable with a sync of its own.
             appended = self.append_changed();
@@ -216,12 +247,10 @@ fn promise_key(partition: PartitionId) -> Key {
     (KIND_PROMISE, promised::key(partition))
 }
 
-/// Writes changed settle state every 100 ms and syncs it every `settle_sync_ms`, while there is any; once more at the end.
+/// Writes changed settle state every 100 ms while there is any, however long a sync takes meanwhile.
 pub async fn run(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
-    // A sync that falls due while a round gathers waits for that round's write: it must be due that much earlier.
-    let sync_every = Duration::from_millis(core.config.settle_sync_ms.saturating_sub(limits::SETTLE_APPEND_MS));
-    let mut sync_due: Option<Instant> = None;
+    let mut again_at: Option<Instant> = None;
     while !token.is_cancelled() {
         tokio::select! {
             () = core.settle.work.notified() => {
@@ -230,19 +259,41 @@ pub async fn run(core: Arc<Core>) {
                     () = token.cancelled() => {}
                 }
             }
-            () = tokio::time::sleep_until(sync_due.unwrap_or_else(Instant::now)), if sync_due.is_some() => {}
+            () = tokio::time::sleep_until(again_at.unwrap_or_else(Instant::now)), if again_at.is_some() => {}
             () = token.cancelled() => {}
         }
-        let is_sync_due = sync_due.is_some_and(|due| due <= Instant::now());
         let worker = Arc::clone(&core);
-        let Round { appended, is_synced } = core.ports.write_io.run(move || worker.settle.round(&worker.metrics, is_sync_due)).await;
-        if is_synced == Some(true) {
-            sync_due = None;
+        let Round { appended, is_synced } = core.ports.write_io.run(move || worker.settle.round(&worker.metrics, false)).await;
+        again_at = (appended == Appended::Failed).then(|| Instant::now() + RETRY);
+        if appended == Appended::All && is_synced != Some(true) {
+            core.settle.note_unsynced();
         }
-        if appended == Appended::Failed || is_synced == Some(false) {
-            sync_due = Some(Instant::now() + RETRY);
-        } else if appended == Appended::All && sync_due.is_none() {
-            sync_due = Some(Instant::now() + sync_every);
+    }
+}
+
+/// Syncs the journal `settle_sync_ms` after something changed that is in no sync yet.
+pub async fn run_syncs(core: Arc<Core>) {
+    let token = core.ports.tasks.token().clone();
+    // What changed has waited for the write already.
+    let sync_after = Duration::from_millis(core.config.settle_sync_ms.saturating_sub(limits::SETTLE_APPEND_MS));
+    while !token.is_cancelled() {
+        tokio::select! {
+            () = core.settle.unsynced.notified() => {}
+            () = token.cancelled() => break,
+        }
+        let since = *core.settle.unsynced_since.lock();
+        let Some(since) = since else { continue };
+        let mut due = since + sync_after;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => {}
+                () = token.cancelled() => return,
+            }
+            let worker = Arc::clone(&core);
+            if core.ports.write_io.run(move || worker.settle.sync_round(&worker.metrics)).await {
+                break;
+            }
+            due = Instant::now() + RETRY;
         }
     }
 }

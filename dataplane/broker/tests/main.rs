@@ -18,6 +18,7 @@ mod model;
 mod park;
 mod promised;
 mod scrub;
+mod settling;
 mod small_files;
 mod support;
 #[path = "../fuzz/targets.rs"]

@@ -1,22 +1,20 @@
 //! Partitions that take nothing for long: their records are set aside, nobody else notices, and all of it arrives once and in order.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
 use veena_broker::errors::ProduceError;
 use veena_broker::message::NewMessage;
 use veena_broker::ports::BrokerConfig;
 use veena_contract::{PartitionIndex, TopicId, limits};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
-use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space, read_full_at, write_all_at};
+use veena_storage::disk::{Disk, OpenMode, read_full_at, write_all_at};
 use veena_storage::io::Io;
 use veena_storage::wal::parked::HEAD_BYTES;
 
-use crate::support::{FakeCatalog, Node, name, replay_all, small_config, tenant, topic};
+use crate::support::{FakeCatalog, Frozen, Node, name, replay_all, small_config, tenant, topic};
 
 const PARKED: &str = "/data/parked";
 
@@ -258,104 +256,19 @@ async fn no_record_of_this_life_is_parked_before_those_of_former_lives_are_read(
     }
 }
 
-/// A disk on which the syncs of one partition do not come back.
-struct Frozen {
-    inner: MemDisk,
-    is_frozen: Arc<(Mutex<bool>, Condvar)>,
-}
-
-struct FrozenFile {
-    inner: Arc<dyn DiskFile>,
-    is_frozen: Option<Arc<(Mutex<bool>, Condvar)>>,
-}
-
-impl Disk for Frozen {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let is_here = path.to_string_lossy().contains("0000000000000001/p00000");
-        let is_frozen = is_here.then(|| Arc::clone(&self.is_frozen));
-        Ok(Arc::new(FrozenFile { inner: self.inner.open(path, mode)?, is_frozen }))
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir_all(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn DirLock>> {
-        self.inner.lock_dir(dir)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<Space> {
-        self.inner.space(path)
-    }
-}
-
-impl DiskFile for FrozenFile {
-    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        self.inner.read_at(buf, at)
-    }
-
-    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
-        self.inner.write_at(buf, at)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        if let Some(is_frozen) = &self.is_frozen {
-            let mut frozen = is_frozen.0.lock();
-            is_frozen.1.wait_while(&mut frozen, |frozen| *frozen);
-        }
-        self.inner.sync_data()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn drop_cache(&self) -> io::Result<()> {
-        self.inner.drop_cache()
-    }
-}
-
 /// In real time: a call that does not come back blocks a thread, and with it the clock of the other tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_whose_sync_does_not_come_back_is_parked_and_loses_and_repeats_nothing() {
     let (inner, catalog) = (MemDisk::new(), topics(2));
-    let is_frozen = Arc::new((Mutex::new(false), Condvar::new()));
-    let disk = Frozen { inner: inner.clone(), is_frozen: Arc::clone(&is_frozen) };
+    let disk = Frozen::new(&inner, "0000000000000001/p00000");
+    let freezer = disk.freezer();
     let mut config = config();
     config.undispatched_bytes_max = 20 * 1024;
     let node = Node::try_start_on(Arc::new(disk), &catalog, 1, config, Io::threads(8)).await.expect("opens");
     let (mut stuck, mut free) = (Sent::default(), Sent::default());
     stuck.send(&node, 0, 100).await.expect("accepted");
     stuck.arrives(&node, 0).await;
-    *is_frozen.0.lock() = true;
+    freezer.freeze();
     for _ in 0..15 {
         stuck.send(&node, 0, 1_000).await.expect("accepted");
     }
@@ -371,8 +284,7 @@ async fn a_partition_whose_sync_does_not_come_back_is_parked_and_loses_and_repea
         free.send(&node, 1, 1_000).await.expect("accepted");
     }
     free.arrives_of_two(&node, 1, 20).await;
-    *is_frozen.0.lock() = false;
-    is_frozen.1.notify_all();
+    freezer.thaw();
     stuck.arrives(&node, 0).await;
     assert!(node.broker.stop().await);
     assert!(parked(&inner).is_empty());

@@ -143,6 +143,59 @@ fn a_failed_sync_is_answered_by_a_new_file_with_everything() {
 }
 
 #[test]
+fn what_is_appended_while_a_sync_runs_is_not_taken_for_synced() {
+    let mut kept = [0; 2];
+    for seed in 0..200_u64 {
+        let disk = disk();
+        let (mut journal, _) = open(&disk);
+        journal.append(&[put("a", "1")]).expect("room");
+        let pending = journal.begin_sync().expect("something to sync");
+        let outcome = pending.run();
+        journal.append(&[put("b", "2")]).expect("room");
+        journal.end_sync(&pending, outcome).expect("a good disk");
+        assert!(!journal.is_synced());
+        assert!(journal.begin_sync().is_some(), "there is more to sync");
+        disk.crash_power(&mut random(seed));
+        let (_, entries) = open(&disk.reopen());
+        assert!(entries == map(&[("a", "1")]) || entries == map(&[("a", "1"), ("b", "2")]), "{entries:?}");
+        kept[entries.len() - 1] += 1;
+    }
+    assert!(kept[0] > 0, "{kept:?}");
+}
+
+#[test]
+fn a_sync_that_fails_beside_appends_is_answered_by_a_new_file_with_those_too() {
+    let disk = disk();
+    let (mut journal, _) = open(&disk);
+    journal.append(&[put("a", "1")]).expect("room");
+    let pending = journal.begin_sync().expect("something to sync");
+    disk.inject(fault(Op::Sync, "settle", 1));
+    let outcome = pending.run();
+    assert!(outcome.is_err());
+    journal.append(&[put("b", "2")]).expect("room");
+    journal.end_sync(&pending, outcome).expect("the new file is synced");
+    assert!(journal.is_synced());
+    assert!(!disk.exists(&file(1)).expect("asked"), "the failed file is gone");
+    disk.crash_power(&mut random(3));
+    assert_eq!(open(&disk.reopen()).1, map(&[("a", "1"), ("b", "2")]));
+}
+
+#[test]
+fn a_sync_of_a_file_that_was_replaced_meanwhile_says_nothing_of_the_new_one() {
+    let disk = disk();
+    let (mut journal, _) = open(&disk);
+    journal.append(&[put("a", "1")]).expect("room");
+    let pending = journal.begin_sync().expect("something to sync");
+    disk.inject(fault(Op::Sync, "settle", 1));
+    journal.sync().expect("the new file is synced");
+    journal.append(&[put("b", "2")]).expect("room");
+    journal.end_sync(&pending, Ok(())).expect("nothing is wrong");
+    assert!(!journal.is_synced(), "what came after the new file was begun is not synced");
+    journal.end_sync(&pending, Err(ErrorKind::Other.into())).expect("the failed file is of no use any more");
+    assert_eq!(journal.latched(), None);
+}
+
+#[test]
 fn a_journal_whose_new_file_fails_too_stays_latched_and_recovers_with_everything() {
     for op in [Op::Sync, Op::SyncDir, Op::Rename, Op::Write, Op::Create] {
         let disk = disk();

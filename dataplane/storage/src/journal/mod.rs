@@ -133,6 +133,23 @@ pub struct Journal {
     report: JournalReport,
 }
 
+/// A sync between its halves. No lock is needed for the part in the middle.
+pub struct PendingSync {
+    file: Arc<dyn DiskFile>,
+    generation: u64,
+    end: u64,
+}
+
+impl PendingSync {
+    /// Makes durable what was appended when it began. Blocks.
+    ///
+    /// # Errors
+    /// Of the file; [`Journal::end_sync`] is to be told.
+    pub fn run(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
 impl Journal {
     /// Opens the journal in `dir`, which is created if need be (its parent's own name must be durable), and returns the map it holds.
     ///
@@ -248,6 +265,37 @@ impl Journal {
                 self.remove_former();
             }
             Err(error) => self.latch("new file", &error),
+        }
+        self.standing()
+    }
+
+    /// The first half of a [`sync`](Self::sync), for whoever lets others append meanwhile: what is to be synced. `None` when there is nothing,
+    /// or when a new file is to be begun: `sync` does that.
+    #[must_use]
+    pub fn begin_sync(&self) -> Option<PendingSync> {
+        if self.latched.is_some() || self.is_too_large() || self.synced_end == self.end {
+            return None;
+        }
+        let file = Arc::clone(self.file.as_ref()?);
+        Some(PendingSync { file, generation: self.generation, end: self.end })
+    }
+
+    /// The second half. What was appended in between is not synced by it; when it failed, all is written to a new file here. Two syncs of one
+    /// journal MUST NOT run at once: the error of one would not be told to the other.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn end_sync(&mut self, pending: &PendingSync, outcome: io::Result<()>) -> Result<(), JournalError> {
+        // A newer file was written whole and is synced.
+        if pending.generation != self.generation {
+            return self.standing();
+        }
+        match outcome {
+            Ok(()) => self.synced_end = self.synced_end.max(pending.end),
+            Err(error) => {
+                self.latch("sync", &error);
+                return self.sync();
+            }
         }
         self.standing()
     }
