@@ -176,3 +176,24 @@ async fn verify_names_file_and_offset_of_a_flipped_bit() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains(&format!("damaged: {}", log.display())), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+    let dir = scratch();
+    let mut node = start(dir.path()).await;
+    let shell = Shell { server: format!("http://{}", node.addr()) };
+    shell.ok("topic add orders --partitions 1").await;
+    shell.ok("pub orders hello").await;
+    assert_eq!(shell.ok("sub orders -n 1 --raw").await, "hello\n");
+    node.stop(crate::support::STOP_DEADLINE).await.expect("a clean stop");
+    let topics = dir.path().join("data/topics/default");
+    let topic = std::fs::read_dir(topics).expect("listed").next().expect("one topic").expect("listed").path();
+    std::fs::rename(topic.join("p00000"), topic.join("away")).expect("moved");
+    std::fs::write(topic.join("p00000"), b"in the way").expect("written");
+    node.start_again().await.expect("it starts");
+    let shell = Shell { server: format!("http://{}", node.addr()) };
+    for line in ["replay orders --partition 0", "replay orders --partition 0 --from 0 --to 1", "sub orders --peek"] {
+        let told = shell.fails(line, 1).await;
+        assert!(told.contains("cannot be read now"), "{line}: {told}");
+    }
+}

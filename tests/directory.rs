@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use veena_loadtest_driver::api::Client;
 use veena_loadtest_driver::node::{NodeConfig, NodeProcess, free_addr};
 
-use crate::support::{BIN, consume_exactly, create_narrow, produce_all, scratch, start, until};
+use crate::support::{BIN, STOP_DEADLINE, consume_exactly, create_narrow, produce_all, scratch, start, until};
 
 fn signal(node: &NodeProcess, which: &str) {
     let status = Command::new("kill").args([which, &node.pid().to_string()]).status().expect("kill runs");
@@ -63,4 +63,44 @@ async fn a_second_process_on_one_data_directory_refuses_to_start_and_leaves_the_
     assert!(told.contains("in use by another process") && told.contains(&shown), "it must say which directory is in use: {told}");
     produce_all(&mut client, "orders", &["still here".to_owned()]).await;
     assert_eq!(consume_exactly(&mut client, "orders", 1).await[0].payload, b"still here");
+}
+
+/// Copies the files of a folder that has no folders in it.
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("created");
+    for entry in std::fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("listed");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+}
+
+#[tokio::test]
+async fn older_metadata_is_refused_and_removes_no_topic_that_was_made_since() {
+    let dir = scratch();
+    let mut node = start(dir.path()).await;
+    create_narrow(&mut Client::new(node.addr()), "old", 30_000).await;
+    node.stop(STOP_DEADLINE).await.expect("it stops");
+    let config = NodeConfig::in_dir(Path::new(BIN), dir.path());
+    let (metastore, older, newest) = (config.data_dir.join("metastore"), dir.path().join("older"), dir.path().join("newest"));
+    copy_folder(&metastore, &older);
+
+    node.start_again().await.expect("it starts");
+    let mut client = Client::new(node.addr());
+    create_narrow(&mut client, "new", 30_000).await;
+    produce_all(&mut client, "new", &["kept".to_owned()]).await;
+    node.stop(STOP_DEADLINE).await.expect("it stops");
+    std::fs::rename(&metastore, &newest).expect("moved");
+    copy_folder(&older, &metastore);
+
+    let mut refused = NodeConfig::in_dir(Path::new(BIN), dir.path());
+    refused.log = dir.path().join("refused.log");
+    let status = refused.run_to_end(free_addr().expect("a free port"), Duration::from_secs(20)).await.expect("it ends by itself");
+    assert_eq!(status.code(), Some(1));
+    let told = std::fs::read_to_string(&refused.log).expect("a log");
+    assert!(told.contains("an older copy, or was cut") && told.contains("reached.cell"), "{told}");
+
+    std::fs::remove_dir_all(&metastore).expect("removed");
+    std::fs::rename(&newest, &metastore).expect("moved back");
+    node.start_again().await.expect("it starts");
+    assert_eq!(consume_exactly(&mut Client::new(node.addr()), "new", 1).await[0].payload, b"kept");
 }

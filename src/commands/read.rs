@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::time::Instant;
-use veena_client::bodies::Message;
+use veena_client::bodies::{Message, PartitionStats};
 use veena_client::{Client, SettleMode};
 
 use super::Global;
@@ -152,13 +152,29 @@ async fn take(global: &Global, client: &Client, args: &SubArgs, messages: &[Mess
 async fn peek(global: &Global, client: &Client, args: &SubArgs) -> Outcome {
     let detail = client.topic(&args.topic, args.partition).await?;
     let mut left = args.count.unwrap_or(u64::MAX);
+    let mut unread = Vec::new();
     for stats in &detail.partition_stats {
+        if !is_described(stats) {
+            unread.push(stats.index.to_string());
+            continue;
+        }
         let partition = u32::try_from(stats.index).map_err(anyhow::Error::from)?;
         let begin = args.from.unwrap_or(0).max(stats.oldest_offset);
         let end = stats.high_watermark.min(begin.saturating_add(left));
         left -= read_range(global, client, &args.topic, partition, begin..end, args.raw).await?;
     }
+    if left > 0 && !unread.is_empty() {
+        return Err(Failure::Failed(anyhow::anyhow!(
+            "partition(s) {} cannot be read now: their owner does not answer for them",
+            unread.join(", ")
+        )));
+    }
     Ok(())
+}
+
+/// Are the numbers of this partition known? If not they are all 0, as of an empty one.
+fn is_described(stats: &PartitionStats) -> bool {
+    stats.status.as_deref() != Some("owner_unavailable")
 }
 
 /// Reads a range of offsets; damaged or expired ones are left out and said.
@@ -191,6 +207,9 @@ pub async fn replay(global: &Global, args: ReplayArgs) -> Outcome {
     let detail = client.topic(&args.topic, Some(args.partition)).await?;
     let stats = detail.partition_stats.iter().find(|stats| stats.index == u64::from(args.partition));
     let stats = stats.ok_or_else(|| anyhow::anyhow!("the server does not describe partition {}", args.partition))?;
+    if !is_described(stats) {
+        return Err(Failure::Failed(anyhow::anyhow!("partition {} cannot be read now: its owner does not answer for it", args.partition)));
+    }
     if let Some(from) = args.from.filter(|from| *from < stats.oldest_offset) {
         return Err(Failure::Failed(anyhow::anyhow!("offset {from} has aged out; the oldest is {}", stats.oldest_offset)));
     }

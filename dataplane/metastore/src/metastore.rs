@@ -141,6 +141,12 @@ impl Metastore {
         self.replica().lineage()
     }
 
+    /// Where the log ended when this node started, before anything was added to it: one past its last entry.
+    #[must_use]
+    pub fn log_end_at_start(&self) -> LogIndex {
+        self.consensus().log_end_at_start()
+    }
+
     /// Takes a snapshot now, without waiting for it.
     pub async fn snapshot(&self) {
         self.consensus().snapshot().await;

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_api::{ApiConfig, ApiParts, ApiState, TopicDefaults};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
 use veena_broker::tasks::{OnExit, Tasks};
 use veena_consensus::LogStore;
-use veena_contract::{Entropy, WallClock, Witness, limits};
+use veena_contract::{Catalog, Entropy, LogIndex, WallClock, Witness, limits};
 use veena_metastore::{Metastore, MetastoreConfig, Runtime, StartError};
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -18,7 +19,7 @@ use veena_storage::partition::Codec;
 
 use crate::ballast;
 use crate::config::{CodecChoice, Config};
-use crate::data_dir::{DataDir, DataDirError};
+use crate::data_dir::{DataDir, DataDirError, keep_reached};
 use crate::room::RoomWatch;
 use crate::system::{OsEntropy, SystemClock};
 
@@ -98,6 +99,10 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         }
     };
     let catalog = Arc::new(metastore.clone());
+    let follow = {
+        let (disk, io, data_dir) = (Arc::clone(&disk), write_io.clone(), data.path.clone());
+        |stop| follow_metadata(disk, io, data_dir, catalog.clone(), stop)
+    };
     let room = RoomWatch {
         disk: Arc::clone(&disk),
         io: write_io.clone(),
@@ -128,6 +133,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     };
 
     tasks.spawn("room-watch", OnExit::Shutdown, room.run(tasks.token().clone()));
+    tasks.spawn("follow-metadata", OnExit::Shutdown, follow(tasks.token().clone()));
 
     let parts = ApiParts {
         broker: broker.clone(),
@@ -152,7 +158,32 @@ async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: 
 async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
     let Some(lineage) = metastore.lineage() else { return Ok(data) };
     let disk = Arc::clone(disk);
-    io.run(move || data.bind(disk.as_ref(), lineage).map(|()| data)).await
+    let end = metastore.log_end_at_start();
+    io.run(move || {
+        data.bind(disk.as_ref(), lineage)?;
+        data.check_reached(disk.as_ref(), end)?;
+        Ok(data)
+    })
+    .await
+}
+
+/// Keeps how far the metadata was followed, so that an older copy of it is known for one at the next start.
+async fn follow_metadata(disk: Arc<dyn Disk>, io: Io, data_dir: PathBuf, catalog: Arc<dyn Catalog>, stop: CancellationToken) {
+    let mut seen = LogIndex(0);
+    while !stop.is_cancelled() {
+        seen = catalog.view().applied.max(seen);
+        let (disk, data_dir) = (Arc::clone(&disk), data_dir.clone());
+        if let Err(error) = io.run(move || keep_reached(disk.as_ref(), &data_dir, seen)).await {
+            warn!(
+                err = &error as &dyn std::error::Error,
+                "how far the metadata was followed is not kept; tried again with its next change"
+            );
+        }
+        tokio::select! {
+            () = catalog.changed(seen) => {}
+            () = stop.cancelled() => {}
+        }
+    }
 }
 
 async fn open_metadata_log<L: LogStore, E: std::error::Error + Send + Sync + 'static>(

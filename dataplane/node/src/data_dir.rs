@@ -1,18 +1,23 @@
 //! The data directory: one process at a time, one node for life.
 //!
 //! `LOCK` is the kernel's lock on the directory; `node.cell` names the node and the directory; `ingress`, `settle`, `topics` and
-//! `quarantine` belong to the engine, `metastore` to the metadata log; `ballast` is room held back.
+//! `quarantine` belong to the engine, `metastore` to the metadata log; `ballast` is room held back. `reached.cell` is how far the metadata has
+//! been followed: a metadata log that ends below is an older one, to which the topics made since would look deleted.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use veena_contract::{Entropy, LineageId, NodeId};
+use veena_contract::{Entropy, LineageId, LogIndex, NodeId};
 use veena_storage::cell::{self, CellError, CellKind, CellRead};
 use veena_storage::disk::{DirLock, Disk};
 
 /// Whose directory it is. Kinds from 256 belong to this crate.
 const NODE_CELL: CellKind = CellKind(256);
+
+/// How far the metadata has been followed: a position, big-endian.
+const REACHED_CELL: CellKind = CellKind(257);
+const REACHED_NAME: &str = "reached.cell";
 
 /// The data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,21 @@ pub enum DataDirError {
         kept: LineageId,
         /// The one that was found.
         found: LineageId,
+    },
+    /// The metadata log is an older copy, or was cut.
+    #[error(
+        "data directory {} has followed its metadata up to position {reached}, and the metadata log ends at {end}: it is an older copy, or was \
+         cut. Topics made since would look deleted, and their messages be removed. Put the newest copy of {} back. If there is none: copy the \
+         data directory, remove {} and start again; nothing was touched",
+        path.display(), path.join("metastore").display(), path.join(REACHED_NAME).display()
+    )]
+    OlderMetadata {
+        /// Which.
+        path: PathBuf,
+        /// The position that was seen.
+        reached: LogIndex,
+        /// Where the log ends: one past its last entry.
+        end: LogIndex,
     },
     /// The file that says whose it is cannot be read.
     #[error("{} is damaged: {reason}", path.display())]
@@ -148,11 +168,38 @@ impl DataDir {
         }
     }
 
+    /// Refuses a metadata log that ends (one past its last entry) below what was followed before. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError`].
+    pub fn check_reached(&self, disk: &dyn Disk, end: LogIndex) -> Result<(), DataDirError> {
+        let path = self.path.join(REACHED_NAME);
+        let damaged = |reason: &str| DataDirError::Damaged { path: path.clone(), reason: reason.to_owned() };
+        let failed = |source| DataDirError::Io { step: "read", path: path.clone(), source };
+        let reached = match cell::read(disk, &path, REACHED_CELL).map_err(failed)? {
+            CellRead::NotThere => return Ok(()),
+            CellRead::Damaged { reason } => return Err(damaged(&reason)),
+            CellRead::Value(bytes) => bytes.try_into().map(u64::from_be_bytes).map_err(|_| damaged("it holds no position"))?,
+        };
+        if reached < end.0 {
+            return Ok(());
+        }
+        Err(DataDirError::OlderMetadata { path: self.path.clone(), reached: LogIndex(reached), end })
+    }
+
     /// Where the metadata log lives.
     #[must_use]
     pub fn metastore(&self) -> PathBuf {
         self.path.join("metastore")
     }
+}
+
+/// Keeps that the metadata has been followed up to this position. Blocks.
+///
+/// # Errors
+/// [`CellError`]; the position before stands, or this one.
+pub fn keep_reached(disk: &dyn Disk, data_dir: &Path, reached: LogIndex) -> Result<(), CellError> {
+    cell::write(disk, &data_dir.join(REACHED_NAME), REACHED_CELL, &reached.0.to_be_bytes())
 }
 
 /// Creates a directory and makes its name, and those of the parents that were missing, durable.
@@ -228,6 +275,17 @@ mod tests {
         dir.bind(&RealDisk, LineageId(7)).expect("the same");
         let error = dir.bind(&RealDisk, LineageId(8)).expect_err("another");
         assert!(matches!(error, DataDirError::OtherLineage { .. }) && error.to_string().contains(&LineageId(7).to_string()), "{error}");
+    }
+
+    #[test]
+    fn metadata_that_ends_below_what_was_followed_is_refused() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let dir = open(temp.path(), Some("one")).expect("created");
+        dir.check_reached(&RealDisk, LogIndex(0)).expect("nothing was followed yet");
+        keep_reached(&RealDisk, temp.path(), LogIndex(7)).expect("kept");
+        dir.check_reached(&RealDisk, LogIndex(8)).expect("its last entry is the one that was followed last");
+        let error = dir.check_reached(&RealDisk, LogIndex(7)).expect_err("that entry is missing");
+        assert!(matches!(error, DataDirError::OlderMetadata { .. }) && error.to_string().contains("reached.cell"), "{error}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub enum OpenError {
     /// The files do not fit together, or cannot be read.
     #[error(
         "the metadata store in {} is damaged: {detail}; restore this folder from a backup. Do not delete it: without it the topics \
-         are not known any more, though their messages are still on disk", path.display()
+         are not known any more, though their messages are still on disk. A backup that is older than those is refused (docs/operate/damage.md)", path.display()
     )]
     Damaged {
         /// The folder.

@@ -99,6 +99,12 @@ impl Consensus {
         }
     }
 
+    /// Where the log ended when this member started, before anything was added to it: one past its last entry.
+    #[must_use]
+    pub const fn log_end_at_start(&self) -> LogIndex {
+        LogIndex(self.log_end_at_start)
+    }
+
     /// Waits until this member leads and has applied everything that its log held when it started, so that no answered change is missing.
     /// For the only voter.
     ///
