@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -167,20 +168,26 @@ async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io
     .await
 }
 
+/// How soon what could not be kept is tried again.
+const KEEP_AGAIN: Duration = Duration::from_secs(1);
+
 /// Keeps how far the metadata was followed, so that an older copy of it is known for one at the next start.
 async fn follow_metadata(disk: Arc<dyn Disk>, io: Io, data_dir: PathBuf, catalog: Arc<dyn Catalog>, stop: CancellationToken) {
     let mut seen = LogIndex(0);
+    let mut is_failing = false;
     while !stop.is_cancelled() {
         seen = catalog.view().applied.max(seen);
         let (disk, data_dir) = (Arc::clone(&disk), data_dir.clone());
-        if let Err(error) = io.run(move || keep_reached(disk.as_ref(), &data_dir, seen)).await {
-            warn!(
-                err = &error as &dyn std::error::Error,
-                "how far the metadata was followed is not kept; tried again with its next change"
-            );
+        let kept = io.run(move || keep_reached(disk.as_ref(), &data_dir, seen)).await;
+        let was_failing = std::mem::replace(&mut is_failing, kept.is_err());
+        if let Err(error) = kept.as_ref()
+            && !was_failing
+        {
+            warn!(err = error as &dyn std::error::Error, "how far the metadata was followed is not kept; tried again until it is");
         }
         tokio::select! {
             () = catalog.changed(seen) => {}
+            () = tokio::time::sleep(KEEP_AGAIN), if is_failing => {}
             () = stop.cancelled() => {}
         }
     }

@@ -42,6 +42,7 @@ pub const LOG_TEXTS: &[&str] = &[
     "settle journal could not be compacted; it goes on as it is",
     "a checkpoint could not be written; records are kept longer",
     "the list of streams was not written",
+    "how far the metadata was followed is not kept",
     "No space left on device",
 ];
 
