@@ -104,9 +104,11 @@ pub fn parked_of_gone_wal(disk: &dyn Disk, found: &Found, survey: &Survey) -> Re
 pub fn make_wal_of(disk: &Arc<dyn Disk>, wal: &Path, files: &[ParkedFile], entropy: &dyn Entropy) -> Result<(), CarryError> {
     remove_unfinished(disk.as_ref(), wal)?;
     let made = make(disk, &made_at(wal), files, entropy);
-    if made.is_err() {
-        // It may be what fills the disk. What cannot be removed goes with the next repair or start.
-        let _ = remove_unfinished(disk.as_ref(), wal);
+    // It may be what fills the disk. What cannot be removed goes with the next repair or start.
+    if made.is_err()
+        && let Err(error) = remove_unfinished(disk.as_ref(), wal)
+    {
+        tracing::warn!(%error, "a new WAL that was not finished is left behind");
     }
     made
 }
