@@ -147,7 +147,7 @@ pub struct CursorNumbers {
     pub committed: u64,
     /// Records lost to retention or damage before they were copied, since the attachment.
     pub dropped: u64,
-    /// Records of the parent not copied yet; `None` before the cursor, or the parent's log, has been looked at.
+    /// Records of the parent not copied yet; `None` before the parent's log has been opened.
     pub lag: Option<u64>,
 }
 

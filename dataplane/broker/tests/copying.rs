@@ -55,6 +55,25 @@ async fn dropped(node: &Node) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_lag_of_a_child_is_whole_before_its_cursors_have_run() {
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    let (mut parent, mut child) = (topic("parent", 1, 1), topic("child", 2, 1));
+    catalog.put(parent.clone());
+    let node = start(&disk, &catalog, 1, small_config()).await;
+    for payload in ["one", "two", "three"] {
+        assert!(node.produce("parent", None, payload).await);
+        node.consume("parent", 60_000).await.expect("published");
+    }
+    link(&mut parent, &mut child, 3_600_000, vec![Offset(1)]);
+    catalog.put(child);
+    catalog.put(parent.clone());
+    let lags = node.broker.child_lags(&tenant(), &name("parent"), &parent.children).await;
+    assert!(lags[0].is_complete);
+    assert_eq!(lags[0].lag_messages, 2);
+    node.broker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cursor_that_has_ended_is_started_again_by_the_next_message() {
     let (disk, catalog) = (MemDisk::new(), family(1, 0, |_| ()));
     let mut config = small_config();

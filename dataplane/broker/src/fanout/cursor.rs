@@ -49,8 +49,6 @@ struct State {
     position: Option<Position>,
     /// The count that records are routed with is on the disk.
     is_routing_durable: bool,
-    /// Where it begins, told before anything was copied: what waits for its delay is lag too.
-    looked: Option<(Offset, u64)>,
     /// The last parent offset this life may have sent, to any partition of the child.
     sent_through: Option<u64>,
     is_running: bool,
@@ -74,11 +72,10 @@ impl Cursor {
         Self { parent, index, link, committed: Counter::default(), state: Mutex::default(), windows: tokio::sync::Mutex::default() }
     }
 
-    /// The next parent offset to copy, and how many records were dropped; `None` before it has looked.
+    /// The next parent offset to copy, and how many records were dropped; known before the first round.
     #[must_use]
-    pub fn progress(&self) -> Option<(Offset, u64)> {
-        let state = self.state.lock();
-        state.position.as_ref().map(|position| (position.next, position.dropped)).or(state.looked)
+    pub fn progress(&self, core: &Core) -> (Offset, u64) {
+        self.kept(core).map_or((self.attach_point(), 0), |position| (position.next, position.dropped))
     }
 
     /// There may be something to copy.
@@ -147,7 +144,6 @@ impl Cursor {
         };
         let partitions = child.record.load().partitions;
         let mut position = self.position(core, partitions);
-        self.state.lock().looked.get_or_insert((position.next, position.dropped));
         let end = serving.reader.high_watermark();
         if position.next > end {
             error!(parent = %parent.dir.display(), next = position.next.0, end = end.0, "a cursor lies beyond the log's end: the log has lost data");
@@ -190,22 +186,32 @@ impl Cursor {
     }
 
     fn position(&self, core: &Core, partitions: u32) -> Position {
+        self.kept(core).unwrap_or_else(|| Position {
+            next: self.attach_point(),
+            routed_with: partitions,
+            dropped: 0,
+            confirmed: BTreeMap::new(),
+        })
+    }
+
+    fn attach_point(&self) -> Offset {
+        let index = usize::try_from(self.index.get()).ok();
+        index.and_then(|index| self.link.attach_offsets.get(index).copied()).unwrap_or(Offset(0))
+    }
+
+    /// The position of this life, else that of an earlier one.
+    fn kept(&self, core: &Core) -> Option<Position> {
         if let Some(position) = self.state.lock().position.clone() {
-            return position;
+            return Some(position);
         }
-        let start = usize::try_from(self.index.get()).ok().and_then(|index| self.link.attach_offsets.get(index).copied());
-        let fresh = Position { next: start.unwrap_or(Offset(0)), routed_with: partitions, dropped: 0, confirmed: BTreeMap::new() };
-        let Some(kept) = core.settle.cursor(&position::key(self.link.epoch, self.index)) else {
-            return fresh;
-        };
-        match position::decode(&kept) {
+        match position::decode(&core.settle.cursor(&position::key(self.link.epoch, self.index))?) {
             Ok(position) => {
                 self.state.lock().is_routing_durable = true;
-                position
+                Some(position)
             }
             Err(_) => {
                 error!(child = %self.link.child, "a cursor's kept position cannot be read: it starts at its attach point, the child knows what it has");
-                fresh
+                None
             }
         }
     }

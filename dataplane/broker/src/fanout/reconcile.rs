@@ -90,7 +90,7 @@ impl Fanout {
         let cursors: Vec<_> = self.cursors.lock().values().cloned().collect();
         let numbers = |cursor: Arc<Cursor>| {
             let parent = view.topic_by_id(cursor.parent)?;
-            let progress = cursor.progress();
+            let (next, dropped) = cursor.progress(core);
             let log = core.topics.get(cursor.parent).and_then(|topic| topic.partition(cursor.index)?.numbers());
             Some(CursorNumbers {
                 tenant: parent.tenant.clone(),
@@ -98,8 +98,8 @@ impl Fanout {
                 child: cursor.link.child.clone(),
                 partition: cursor.index,
                 committed: cursor.committed.get(),
-                dropped: progress.map_or(0, |(_, dropped)| dropped),
-                lag: progress.zip(log).map(|((next, _), log)| log.high_watermark.0.saturating_sub(next.0)),
+                dropped,
+                lag: log.map(|log| log.high_watermark.0.saturating_sub(next.0)),
             })
         };
         cursors.into_iter().filter_map(numbers).collect()
@@ -111,16 +111,16 @@ impl Fanout {
         let mut lag =
             ChildLag { child: link.child.clone(), delay_ms: link.delay_ms, lag_messages: 0, is_complete: true, dropped_messages: 0 };
         for partition in topic.partitions() {
-            let cursor = self.cursors.lock().get(&(parent.id, partition.id.index, link.epoch)).cloned();
-            let progress = cursor.and_then(|cursor| cursor.progress());
-            let serving = partition.open(core).await.ok();
-            match (progress, serving) {
-                (Some((next, dropped)), Some(serving)) => {
-                    lag.lag_messages += serving.reader.high_watermark().0.saturating_sub(next.0);
-                    lag.dropped_messages += dropped;
-                }
-                _ => lag.is_complete = false,
-            }
+            let Ok(serving) = partition.open(core).await else {
+                lag.is_complete = false;
+                continue;
+            };
+            let key = (parent.id, partition.id.index, link.epoch);
+            let cursor = self.cursors.lock().get(&key).cloned();
+            let (next, dropped) =
+                cursor.unwrap_or_else(|| Arc::new(Cursor::new(parent.id, partition.id.index, link.clone()))).progress(core);
+            lag.lag_messages += serving.reader.high_watermark().0.saturating_sub(next.0);
+            lag.dropped_messages += dropped;
         }
         lag
     }
