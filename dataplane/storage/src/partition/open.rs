@@ -283,17 +283,32 @@ impl Opening {
         Ok((file, scan))
     }
 
-    /// The stream table and the last commit time as of a segment's base: from its file, or rebuilt from earlier segments.
-    pub(super) fn marks_at(&mut self, found: &Found, log_id: LogId, base: Offset) -> Result<(Marks, u64), OpenError> {
-        let own = |base: Offset| StreamsSnapshot::load(self.disk.as_ref(), &self.dir, base).filter(|table| table.log_id == log_id);
+    /// The stream table as of a segment's base: from its file, or rebuilt from earlier segments. Also says whether it was rebuilt.
+    ///
+    /// A table that cannot be read now is not a lost one: without it the log is not opened, unless earlier segments tell the same.
+    pub(super) fn table_at(&mut self, found: &Found, log_id: LogId, base: Offset) -> Result<(StreamsSnapshot, bool), OpenError> {
+        let mut unreadable = None;
+        let mut own = |base: Offset| match StreamsSnapshot::read(self.disk.as_ref(), &self.dir, base) {
+            Ok(table) => table.filter(|table| table.log_id == log_id),
+            Err(error) => {
+                unreadable.get_or_insert((FileKind::Streams.path(&self.dir, base), error));
+                None
+            }
+        };
         if let Some(table) = own(base) {
-            return Ok((table.marks, table.last_commit_ms));
+            return Ok((table, false));
         }
         let earlier: Vec<Offset> = found.logs.range(..base).map(|(base, _)| *base).collect();
         let start = earlier.iter().rev().find_map(|base| own(*base));
         if start.is_none() && found.logs.keys().next().is_some_and(|first| *first > Offset(0)) {
+            if let Some((path, error)) = unreadable {
+                return Err(at(&path)(error));
+            }
             let path = FileKind::Streams.path(&self.dir, base);
-            self.damage.push(Damage { path, at: 0, end: 0, first: base, next: base, reason: "stream table is lost" });
+            let lost = Damage { path, at: 0, end: 0, first: base, next: base, reason: "stream table is lost" };
+            if !self.damage.contains(&lost) {
+                self.damage.push(lost);
+            }
         }
         let (from, mut last_commit_ms) = start.as_ref().map_or((Offset(0), 0), |table| (table.base, table.last_commit_ms));
         let mut marks = start.map(|table| table.marks).unwrap_or_default();
@@ -309,10 +324,7 @@ impl Opening {
                 }
             }
         }
-        let table = StreamsSnapshot { log_id, base, last_commit_ms, marks };
-        table.store(self.disk.as_ref(), &self.dir).map_err(store_at(&self.dir))?;
-        self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
-        Ok((table.marks, last_commit_ms))
+        Ok((StreamsSnapshot { log_id, base, last_commit_ms, marks }, true))
     }
 
     fn open_existing(mut self, found: &Found, log_id: LogId) -> Result<(PartitionLog, PartitionOpened), OpenError> {
@@ -320,8 +332,9 @@ impl Opening {
         let path = FileKind::Log.path(&self.dir, base);
         // A name that is there may still be lost: the last life may have ended between a rename and its sync.
         self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
-        let (mut marks, mut last_commit_ms) = self.marks_at(found, log_id, base)?;
+        let (table, is_rebuilt) = self.table_at(found, log_id, base)?;
         let (file, scan) = self.scan_active(base, log_id, FRAMES_START)?;
+        let (mut marks, mut last_commit_ms) = (table.marks.clone(), table.last_commit_ms);
         let mut segments = self.sealed(found, log_id, base);
         if !log.has_header && scan.frames.is_empty() && scan.torn.is_some() {
             return self.open_behind_lost(log_id, base, log.len, segments, marks, last_commit_ms);
@@ -339,6 +352,11 @@ impl Opening {
             file.set_len(scan.end).map_err(at(&path))?;
             file.sync_data().map_err(at(&path))?;
             allocated = scan.end;
+        }
+        if is_rebuilt {
+            // As the last step: a loss that it hides from the next opening is told by this one.
+            table.store(self.disk.as_ref(), &self.dir).map_err(store_at(&self.dir))?;
+            self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
         }
         let index = Index::of_scan(base, &scan);
         let first_ms = index.summary().times.first_ms;

@@ -34,7 +34,7 @@ impl Opening {
         if let Some(first) = cut {
             let is_replaced = first.header.base == base;
             let from = if is_replaced { FRAMES_START } else { first.position };
-            let (mut marks, mut last_commit_ms) = self.marks_at(found, log_id, base)?;
+            let (StreamsSnapshot { mut marks, mut last_commit_ms, .. }, _) = self.table_at(found, log_id, base)?;
             let kept = scan.frames.partition_point(|frame| frame.position < from);
             scan.sections.iter().filter(|(frame, _)| *frame < kept).for_each(|(_, section)| apply(&mut marks, section));
             last_commit_ms = scan.frames[..kept].last().map_or(last_commit_ms, |frame| frame.header.commit_ms);

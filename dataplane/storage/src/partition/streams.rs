@@ -138,10 +138,21 @@ impl StreamsSnapshot {
     }
 
     /// Reads the snapshot of a segment; absent unless it is there, intact and of this base.
+    pub(super) fn read(disk: &dyn Disk, dir: &Path, base: Offset) -> io::Result<Option<Self>> {
+        let file = match disk.open(&FileKind::Streams.path(dir, base), OpenMode::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        if file.len()? > limits::STREAM_TABLE_BYTES_MAX {
+            return Ok(None);
+        }
+        let bytes = read_small(file.as_ref(), limits::STREAM_TABLE_BYTES_MAX)?;
+        Ok(Self::decode(&bytes).filter(|snapshot| snapshot.base == base))
+    }
+
+    /// As [`read`](Self::read), for whoever has another way: what cannot be read counts as absent.
     pub(super) fn load(disk: &dyn Disk, dir: &Path, base: Offset) -> Option<Self> {
-        let file = disk.open(&FileKind::Streams.path(dir, base), OpenMode::Read).ok()?;
-        let bytes = read_small(file.as_ref(), limits::STREAM_TABLE_BYTES_MAX).ok()?;
-        Self::decode(&bytes).filter(|snapshot| snapshot.base == base)
+        Self::read(disk, dir, base).ok().flatten()
     }
 
     /// Writes the snapshot beside its segment. The name is durable once the caller has synced the directory.
