@@ -1,14 +1,17 @@
 //! What a member is started with, and what it says about itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use veena_contract::{LogIndex, NodeId};
+use veena_contract::{LogIndex, NodeId, PeerAddr};
 
 /// Settings of one member.
 #[derive(Clone, Debug)]
 pub struct ConsensusConfig {
     /// This node's name. A log belongs to the name it was created under.
     pub node: NodeId,
+    /// `host:port` of its peer plane, as others reach it; empty if nobody does.
+    pub addr: Arc<str>,
     /// What the replicated state is called in logs.
     pub cluster: &'static str,
     /// How often a leader tells its followers that it lives.
@@ -31,6 +34,7 @@ impl ConsensusConfig {
     pub fn new(node: NodeId, cluster: &'static str) -> Self {
         Self {
             node,
+            addr: Arc::from(""),
             cluster,
             heartbeat: Duration::from_millis(150),
             election_min: Duration::from_millis(500),
@@ -49,12 +53,27 @@ pub struct ConsensusStatus {
     pub term: u64,
     /// Is this member the leader?
     pub is_leader: bool,
-    /// Is any leader known here?
+    /// Is any leader known here? A leader that no majority answers is none.
     pub has_leader: bool,
+    /// The leader, if one is known.
+    pub leader: Option<NodeId>,
+    /// Who takes part, as far as this member knows.
+    pub members: Vec<MemberStatus>,
     /// The end of this member's log.
     pub last_log: LogIndex,
     /// The last entry this member has applied.
     pub applied: LogIndex,
     /// Why this member takes part no more: its log failed, its state machine could not go on, or it was shut down.
     pub stopped: Option<String>,
+}
+
+/// One member, as another sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its name and where it listens.
+    pub peer: PeerAddr,
+    /// Does it vote? A learner only follows.
+    pub is_voter: bool,
+    /// Up to where its log is known to be the leader's; only the leader knows.
+    pub matched: Option<LogIndex>,
 }

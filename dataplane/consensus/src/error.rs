@@ -30,6 +30,9 @@ pub enum StartError {
         /// Which.
         detail: String,
     },
+    /// The cluster does not take this node, or does not answer.
+    #[error(transparent)]
+    Member(#[from] MemberError),
     /// No leadership in time.
     #[error("no leadership within {within:?}")]
     NotReady {
@@ -41,16 +44,30 @@ pub enum StartError {
 /// Why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Another member leads, or none does; the command was not taken.
-    #[error("this node does not lead the metadata")]
-    NotLeader,
+    /// There is no leader that could be asked; the command was not taken.
+    #[error("the leader of the metadata cannot be reached: {reason}")]
+    NoLeader {
+        /// What was found instead.
+        reason: String,
+    },
+    /// The leader does not know this node as a member; the command was not taken.
+    #[error("this node is no member of the cluster any more")]
+    NotAMember,
+    /// The command is larger than a call between nodes may be; it was not taken.
+    #[error("the change has {bytes} bytes, more than the {bytes_max} that are taken")]
+    TooLarge {
+        /// How large it is.
+        bytes: usize,
+        /// The bound.
+        bytes_max: usize,
+    },
     /// This member takes part no more; the command was not taken.
     #[error("{reason}")]
     Stopped {
         /// Why it stopped.
         reason: String,
     },
-    /// The command was taken and the member stopped before its outcome was known.
+    /// The command was handed over, and whoever took it was lost before its outcome was known.
     #[error("{reason}")]
     Lost {
         /// What happened.
@@ -69,7 +86,7 @@ impl ProposeError {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::NotLeader | Self::Stopped { .. } => Effect::None,
+            Self::NoLeader { .. } | Self::NotAMember | Self::TooLarge { .. } | Self::Stopped { .. } => Effect::None,
             Self::Lost { .. } | Self::Timeout { .. } => Effect::Possible,
         }
     }
@@ -78,16 +95,22 @@ impl ProposeError {
 /// Why there is no linearizable read point. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BarrierError {
-    /// Another member leads, or none does, or a majority does not answer.
-    #[error("the leader of the metadata could not be confirmed")]
-    Unconfirmed,
+    /// There is no leader, or it cannot be reached, or no majority confirms it.
+    #[error("the leader of the metadata could not be confirmed: {reason}")]
+    Unconfirmed {
+        /// What went wrong last.
+        reason: String,
+    },
+    /// The leader does not know this node as a member.
+    #[error("this node is no member of the cluster any more")]
+    NotAMember,
     /// This member takes part no more.
     #[error("{reason}")]
     Stopped {
         /// Why it stopped.
         reason: String,
     },
-    /// No confirmation in time.
+    /// No confirmation in time, or not everything applied here that was confirmed.
     #[error("no confirmation within {within:?}")]
     Timeout {
         /// How long it was waited for.
@@ -100,7 +123,56 @@ impl BarrierError {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::Unconfirmed | Self::Stopped { .. } | Self::Timeout { .. } => Effect::None,
+            Self::Unconfirmed { .. } | Self::NotAMember | Self::Stopped { .. } | Self::Timeout { .. } => Effect::None,
+        }
+    }
+}
+
+/// Why a change of the members was not made, or may not have been. Asking again for the same change is harmless.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// The change is not allowed.
+    #[error("{reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// There is no leader that could be asked.
+    #[error("the leader of the metadata cannot be reached: {reason}")]
+    NoLeader {
+        /// What was found instead.
+        reason: String,
+    },
+    /// The leader does not know this node as a member.
+    #[error("this node is no member of the cluster any more")]
+    NotAMember,
+    /// This member takes part no more.
+    #[error("{reason}")]
+    Stopped {
+        /// Why it stopped.
+        reason: String,
+    },
+    /// The change was begun, and its outcome is not known.
+    #[error("{reason}")]
+    Lost {
+        /// What happened.
+        reason: String,
+    },
+    /// The change was begun, and no outcome came in time.
+    #[error("no outcome within {within:?}")]
+    Timeout {
+        /// How long it was waited for.
+        within: Duration,
+    },
+}
+
+impl MemberError {
+    /// May the change have been made?
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Refused { .. } | Self::NoLeader { .. } | Self::NotAMember | Self::Stopped { .. } => Effect::None,
+            Self::Lost { .. } | Self::Timeout { .. } => Effect::Possible,
         }
     }
 }

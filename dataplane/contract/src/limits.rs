@@ -200,6 +200,28 @@ pub const METADATA_TAIL_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const METADATA_PROPOSE_MS_MAX: u64 = 10_000;
 /// How long a confirmed read of metadata may take.
 pub const METADATA_CONFIRM_MS_MAX: u64 = 5_000;
+/// How long a change or a confirmed read of metadata waits for a leader to be found: an election, and some.
+pub const METADATA_LEADER_WAIT_MS_MAX: u64 = 3_000;
+/// How long it waits before it looks for the leader again.
+pub const METADATA_LEADER_RETRY_MS: u64 = 50;
+/// How long the leader may take to be confirmed by a majority before it is asked again.
+pub const METADATA_CONFIRM_TRY_MS_MAX: u64 = 1_000;
+/// The largest change of metadata: it has to fit into a call between nodes.
+pub const METADATA_COMMAND_BYTES_MAX: usize = PEER_CONTROL_BYTES_MAX - 64 * 1024;
+/// How much of a snapshot of the metadata is in one call: little, since signs of life wait behind it.
+pub const METADATA_SNAPSHOT_PIECE_BYTES: usize = 256 * 1024;
+/// How long one piece of a snapshot may take.
+pub const METADATA_SNAPSHOT_PIECE_MS_MAX: u64 = 5_000;
+/// How long the last piece may take: the snapshot is written and restored before it is answered.
+pub const METADATA_SNAPSHOT_INSTALL_MS_MAX: u64 = 60_000;
+/// The largest snapshot of the metadata that a node takes from another.
+pub const METADATA_SNAPSHOT_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// How many bytes of entries one call brings, unless a single entry has more: the call must not take longer than a sign of life may.
+pub const METADATA_APPEND_BYTES_MAX: usize = 512 * 1024;
+/// After a member could not be reached, it is left alone for this long; twice as long with each failure.
+pub const METADATA_BACKOFF_MS_MIN: u64 = 50;
+/// The same, at most.
+pub const METADATA_BACKOFF_MS_MAX: u64 = 500;
 /// How large the write-ahead log of the metadata store grows before what it holds is written to its tables.
 pub const METADATA_WAL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// How much room opening the metadata store may take: what its write-ahead log holds, written to tables, and a new one.
@@ -273,4 +295,8 @@ const _: () = {
     assert!(PEER_KEEP_ALIVE_MS * 3 <= PEER_SILENCE_MS_MAX, "a lost probe or two are no silence");
     assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");
     assert!(PEER_UNREACHABLE_MS_MIN <= PEER_UNREACHABLE_MS_MAX);
+    assert!(METADATA_SNAPSHOT_PIECE_BYTES < METADATA_COMMAND_BYTES_MAX);
+    assert!(METADATA_APPEND_BYTES_MAX < METADATA_COMMAND_BYTES_MAX);
+    assert!(METADATA_BACKOFF_MS_MIN <= METADATA_BACKOFF_MS_MAX);
+    assert!(METADATA_LEADER_WAIT_MS_MAX < METADATA_CONFIRM_MS_MAX && METADATA_CONFIRM_MS_MAX < METADATA_PROPOSE_MS_MAX);
 };

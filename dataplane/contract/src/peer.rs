@@ -49,6 +49,25 @@ impl fmt::Display for PeerClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerOp(pub u16);
 
+impl PeerOp {
+    /// Entries of the metadata log, and the leader's sign of life.
+    pub const RAFT_APPEND: Self = Self(1);
+    /// A candidate asks to lead.
+    pub const RAFT_VOTE: Self = Self(2);
+    /// A piece of a snapshot of the metadata.
+    pub const RAFT_SNAPSHOT: Self = Self(3);
+    /// A change of metadata, for the leader.
+    pub const METADATA_PROPOSE: Self = Self(4);
+    /// Up to where the metadata was committed, from the leader.
+    pub const METADATA_BARRIER: Self = Self(5);
+    /// A change of who takes part in the metadata, for the leader.
+    pub const METADATA_MEMBERS: Self = Self(6);
+
+    /// The registry: every number that was ever given. Only grows.
+    pub const ALL: [Self; 6] =
+        [Self::RAFT_APPEND, Self::RAFT_VOTE, Self::RAFT_SNAPSHOT, Self::METADATA_PROPOSE, Self::METADATA_BARRIER, Self::METADATA_MEMBERS];
+}
+
 impl fmt::Display for PeerOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "op {}", self.0)
@@ -264,6 +283,11 @@ pub trait PeerService: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_a_call_is_unique_and_never_changes() {
+        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6]);
+    }
 
     #[test]
     fn the_number_of_a_refusal_never_changes() {

@@ -11,4 +11,4 @@ pub mod state;
 mod witness;
 
 pub use metastore::{Hold, Metastore, MetastoreConfig, MetastoreStatus};
-pub use veena_consensus::{MemLog, Runtime, StartError};
+pub use veena_consensus::{MemLog, MemberError, MemberStatus, Runtime, StartError};

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use veena_consensus::{Consensus, ConsensusConfig, LogStore, Runtime, StartError};
-use veena_contract::{LineageId, LogIndex, NodeId, limits};
+use bytes::Bytes;
+use tokio::time::Instant;
+use veena_consensus::{BarrierError, Consensus, ConsensusConfig, LogStore, MemberError, MemberStatus, Runtime, StartError};
+use veena_contract::{BoxFuture, LineageId, LogIndex, NodeId, PeerAddr, PeerClient, PeerRefusal, PeerRequest, limits};
 
 use crate::propose::is_removal;
 use crate::replica::Replica;
@@ -45,6 +47,10 @@ pub struct MetastoreStatus {
     pub applied: LogIndex,
     /// Is any leader known?
     pub has_leader: bool,
+    /// The leader, if one is known.
+    pub leader: Option<NodeId>,
+    /// Who takes part.
+    pub members: Vec<MemberStatus>,
     /// Why it takes no changes any more, if so: its log failed, or it was shut down.
     pub latched: Option<String>,
     /// Which life of the metastore this is.
@@ -94,6 +100,84 @@ impl Metastore {
         Ok(metastore)
     }
 
+    /// Opens the metastore of a node of a cluster on `log`, without waiting for anything: its calls can be [served](Self::serve) from here
+    /// on, without which it would never become ready. [`found`](Self::found) or [`enter`](Self::enter) comes next.
+    ///
+    /// # Errors
+    /// [`StartError`] when the log cannot be used.
+    pub async fn open<L: LogStore>(
+        config: MetastoreConfig,
+        log: L,
+        runtime: &Runtime,
+        peers: Arc<dyn PeerClient>,
+    ) -> Result<Self, StartError> {
+        let replica = Arc::new(Replica::new());
+        let machine = Box::new(CatalogMachine::new(replica.clone()));
+        let consensus = Consensus::start_among(&config.consensus, log, machine, runtime, peers).await?;
+        Ok(Self { inner: Arc::new(Inner { config, consensus, replica, hold: ArcSwapOption::empty() }) })
+    }
+
+    /// Founds a cluster with this node as its only voter, if the log is empty; then, and for a node that is its cluster's only voter
+    /// anyway, as [`start`](Self::start) does. A node of a larger cluster [enters](Self::enter) it again.
+    ///
+    /// # Errors
+    /// [`StartError`] when the log cannot be used or leadership does not come in time.
+    pub async fn found(&self, runtime: &Runtime) -> Result<(), StartError> {
+        if self.consensus().is_blank() || self.consensus().is_only_voter() {
+            self.begin(runtime).await?;
+            let within = self.config().consensus.ready_within;
+            return Ok(self.consensus().announce_address(within).await?);
+        }
+        self.enter(&[]).await
+    }
+
+    /// Takes part in a cluster: joins it through one of the `known` nodes if the log is empty, tells it where this node listens now, and
+    /// waits until everything that was committed when this was called is applied here.
+    ///
+    /// # Errors
+    /// [`StartError`] when it is not let in, or no leader is found in time.
+    pub async fn enter(&self, known: &[PeerAddr]) -> Result<(), StartError> {
+        let within = self.config().consensus.ready_within;
+        self.consensus().join(known, within).await?;
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.consensus().barrier(left).await {
+                Ok(at) => break drop(self.replica().reached(at).await),
+                Err(BarrierError::NotAMember) => return Err(StartError::Member(MemberError::NotAMember)),
+                Err(BarrierError::Stopped { reason }) => return Err(StartError::Store { detail: reason }),
+                Err(BarrierError::Unconfirmed { .. } | BarrierError::Timeout { .. }) if Instant::now() >= until => {
+                    return Err(StartError::NotReady { within });
+                }
+                // The others may be starting too.
+                Err(BarrierError::Unconfirmed { .. } | BarrierError::Timeout { .. }) => {}
+            }
+        }
+        Ok(self.consensus().announce_address(within).await?)
+    }
+
+    /// Answers a call of another node's metastore; see [`Consensus::serve`]. `None` if it is none of them.
+    #[must_use]
+    pub fn serve(&self, request: PeerRequest) -> Option<BoxFuture<'_, Result<Bytes, PeerRefusal>>> {
+        Consensus::serves(request.op).then(|| self.consensus().serve(request))
+    }
+
+    /// Makes a learner a voter.
+    ///
+    /// # Errors
+    /// [`MemberError`].
+    pub async fn promote(&self, node: &NodeId) -> Result<(), MemberError> {
+        self.consensus().promote(node, self.config().propose_within).await
+    }
+
+    /// Takes a member out of the cluster.
+    ///
+    /// # Errors
+    /// [`MemberError`].
+    pub async fn remove(&self, node: &NodeId) -> Result<(), MemberError> {
+        self.consensus().remove(node, self.config().propose_within).await
+    }
+
     async fn begin(&self, runtime: &Runtime) -> Result<(), StartError> {
         self.consensus().initialize().await?;
         self.consensus().lead(self.config().consensus.ready_within).await?;
@@ -130,6 +214,8 @@ impl Metastore {
             last_log: status.last_log,
             applied: status.applied,
             has_leader: status.has_leader,
+            leader: status.leader,
+            members: status.members,
             latched: status.stopped,
             lineage: self.lineage(),
         }

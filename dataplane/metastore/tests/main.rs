@@ -1,5 +1,6 @@
-//! The metastore of one node, over the log in memory.
+//! The metastore of one node and of several, over the log in memory.
 
+mod cluster;
 #[path = "../../tests/fuzz.rs"]
 mod fuzz;
 mod replica;

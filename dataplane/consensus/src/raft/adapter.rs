@@ -19,7 +19,7 @@ use crate::{FrozenState, RestoreError, SnapshotStore, StateMachine, StoredSnapsh
 
 const META_VERSION: u32 = 1;
 
-type Meta = SnapshotMeta<MemberId, Member>;
+pub(super) type Meta = SnapshotMeta<MemberId, Member>;
 type Failure = StorageError<MemberId>;
 
 /// What is kept beside a snapshot's state.

@@ -57,6 +57,14 @@ impl MemLog {
         self.inner.lock().latched = None;
     }
 
+    /// Forgets that the last `entries` were committed, as a power cut does: that mark is written and not synced.
+    pub fn lose_committed(&self, entries: u64) {
+        let mut inner = self.inner.lock();
+        let at = inner.committed.map(|id| id.index.saturating_sub(entries));
+        let before = at.and_then(|at| inner.entries.get(&at).map(|entry| entry.log_id));
+        inner.committed = before;
+    }
+
     /// How many entries are kept.
     #[must_use]
     pub fn entries(&self) -> usize {

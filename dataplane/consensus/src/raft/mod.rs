@@ -1,18 +1,25 @@
 //! The raft library, and everything that names it.
 
 mod adapter;
+mod leader;
+mod members;
 mod memlog;
 mod network;
 mod node;
+mod receive;
 mod runtime;
+mod serve;
+mod shared;
 mod store;
 mod types;
+mod wire;
 
 #[cfg(test)]
 mod tests;
 
 pub use adapter::MachineAdapter;
 pub use memlog::MemLog;
+pub use network::NoPeers;
 pub use node::Consensus;
 pub use runtime::RaftRuntime;
 pub(crate) use runtime::seed_elections;

@@ -1,22 +1,25 @@
-//! One member: start, propose, barrier, status, shutdown.
+//! One member: start, lead, status, shutdown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, RaftError};
+use openraft::error::{Fatal, RaftError};
 use openraft::metrics::WaitError;
-use openraft::{Config, LogIdOptionExt, Raft, RaftMetrics, SnapshotPolicy};
-use serde_json::value::RawValue;
+use openraft::{Config, LogIdOptionExt, Raft, RaftMetrics, SnapshotPolicy, Vote};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
-use veena_contract::{LogIndex, NodeId};
+use veena_contract::{LogIndex, NodeId, PeerClient};
 
 use super::adapter::MachineAdapter;
-use super::network::NoPeers;
+use super::network::{NoPeers, Peers};
+use super::receive::Receiver;
+use super::shared::Shared;
 use super::store::LogStore;
 use super::types::{CommandText, Member, MemberId, RaftTypes, member_id};
-use crate::{BarrierError, ConsensusConfig, ConsensusStatus, ProposeError, Runtime, StartError, StateMachine};
+use super::wire::Failure;
+use crate::{ConsensusConfig, ConsensusStatus, MemberStatus, Runtime, StartError, StateMachine};
 
 /// After this long without leadership, the only voter asks again.
 const ELECT_AGAIN: Duration = Duration::from_millis(500);
@@ -24,58 +27,130 @@ const ELECT_AGAIN: Duration = Duration::from_millis(500);
 /// How long a shutdown waits for a snapshot that is being written.
 const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
-type Metrics = RaftMetrics<MemberId, Member>;
+pub(super) type Metrics = RaftMetrics<MemberId, Member>;
 
 /// A running member. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Consensus {
-    raft: Raft<RaftTypes>,
-    id: MemberId,
-    node: NodeId,
+    pub(super) raft: Raft<RaftTypes>,
+    pub(super) id: MemberId,
+    pub(super) node: NodeId,
+    pub(super) addr: Arc<str>,
+    pub(super) parts: Arc<Parts>,
     /// Behind the last entry that the log held when this member started.
-    log_end_at_start: u64,
+    pub(super) log_end_at_start: u64,
+    /// The vote that the log held when this member started.
+    pub(super) vote_at_start: Option<Vote<MemberId>>,
+    /// After this long without word from a majority, a leader is none.
+    lease: Duration,
     /// Closed once nothing of this member holds on to the log any more.
     released: Arc<Mutex<mpsc::Receiver<()>>>,
 }
 
+/// What is around the raft library.
+pub(super) struct Parts {
+    /// The way to other members.
+    pub peers: Arc<dyn PeerClient>,
+    /// Are raft calls served? Not while the log is empty and nobody has let this node in.
+    pub is_open: AtomicBool,
+    /// Read points that are asked for here.
+    pub barrier: Shared<Result<LogIndex, Failure>>,
+    /// Confirmations of this member as the leader.
+    pub confirmation: Shared<Result<LogIndex, Failure>>,
+    /// A snapshot that comes in.
+    pub receiver: Receiver,
+    /// Held by whoever changes the members.
+    pub changes: Mutex<()>,
+}
+
 impl Consensus {
-    /// Starts a member on `log`: restores its snapshot, applies what is known as committed, and takes part. Does not wait for a leader.
+    /// Starts the only member of a cluster on `log`, as [`start_among`](Self::start_among) does.
     ///
     /// # Errors
     /// [`StartError`] when the log cannot be read or is another node's.
     pub async fn start<L: LogStore>(
         config: &ConsensusConfig,
+        log: L,
+        machine: Box<dyn StateMachine>,
+        runtime: &Runtime,
+    ) -> Result<Self, StartError> {
+        let member = Self::start_among(config, log, machine, runtime, Arc::new(NoPeers)).await?;
+        member.refuse_the_log_of_others().await?;
+        Ok(member)
+    }
+
+    /// Starts a member on `log`: restores its snapshot, applies what is known as committed, and takes part, if the log is not empty. A
+    /// member with an empty log waits to be [initialized](Self::initialize) or to [`join`](Self::join). Does not wait for a leader.
+    ///
+    /// A log that names other members only may be a learner's that was stopped before it had learned of itself; whether it is, the leader
+    /// says at the first [`barrier`](Self::barrier).
+    ///
+    /// # Errors
+    /// [`StartError`] when the log cannot be read.
+    pub async fn start_among<L: LogStore>(
+        config: &ConsensusConfig,
         mut log: L,
         machine: Box<dyn StateMachine>,
         runtime: &Runtime,
+        peers: Arc<dyn PeerClient>,
     ) -> Result<Self, StartError> {
         runtime.seed();
         let log_state = log.get_log_state().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
         let stored = log.load_snapshot().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
+        let vote_at_start = log.read_vote().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
+        let is_blank = log_state.last_log_id.is_none() && stored.is_none();
         let mut adapter = MachineAdapter::open(machine, log.clone(), stored)?;
         let (alive, released) = mpsc::channel(1);
         adapter.keep(alive);
         let settings = settings(config)?;
         let id = member_id(&config.node);
-        let raft = Raft::new(id, Arc::new(settings), NoPeers, log, adapter).await.map_err(|e| fatal_at_start(&e))?;
+        let network = Peers(Arc::clone(&peers));
+        let raft = Raft::new(id, Arc::new(settings), network, log, adapter).await.map_err(|e| fatal_at_start(&e))?;
+        let parts = Parts {
+            peers,
+            is_open: AtomicBool::new(!is_blank),
+            barrier: Shared::new(),
+            confirmation: Shared::new(),
+            receiver: Receiver::default(),
+            changes: Mutex::default(),
+        };
         let member = Self {
             raft,
             id,
             node: config.node.clone(),
+            addr: Arc::clone(&config.addr),
+            parts: Arc::new(parts),
             log_end_at_start: log_state.last_log_id.next_index(),
+            vote_at_start,
+            lease: config.election_max,
             released: Arc::new(Mutex::new(released)),
         };
-        member.check_membership().await?;
+        // What is known of the members is shown once the raft library runs.
+        member.raft.with_raft_state(|_| ()).await.map_err(|e| fatal_at_start(&e))?;
         Ok(member)
     }
 
+    /// Is the log empty, so that this node belongs to no cluster yet, or has lost what it had?
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        !self.parts.is_open.load(Ordering::Acquire)
+    }
+
+    /// Is this node the only voter, as far as it knows?
+    #[must_use]
+    pub fn is_only_voter(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        metrics.membership_config.membership().voter_ids().eq([self.id])
+    }
+
     /// A log belongs to the members it names; an empty one to nobody yet.
-    async fn check_membership(&self) -> Result<(), StartError> {
-        let members: Vec<(MemberId, Member)> = self
-            .raft
-            .with_raft_state(|state| state.membership_state.effective().nodes().map(|(id, node)| (*id, node.clone())).collect())
-            .await
-            .map_err(|e| fatal_at_start(&e))?;
+    async fn refuse_the_log_of_others(&self) -> Result<(), StartError> {
+        let members: Vec<(MemberId, Member)> = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow();
+            metrics.membership_config.membership().nodes().map(|(id, member)| (*id, member.clone())).collect()
+        };
         if members.is_empty() || members.iter().any(|(id, _)| *id == self.id) {
             return Ok(());
         }
@@ -92,11 +167,13 @@ impl Consensus {
         if self.raft.is_initialized().await.map_err(|e| fatal_at_start(&e))? {
             return Ok(());
         }
-        let me = Member { name: self.node.to_string() };
+        let me = Member { name: self.node.to_string(), addr: self.addr.to_string() };
         match self.raft.initialize(BTreeMap::from([(self.id, me)])).await {
-            Ok(()) | Err(RaftError::APIError(_)) => Ok(()),
-            Err(RaftError::Fatal(fatal)) => Err(fatal_at_start(&fatal)),
+            Ok(()) => self.parts.is_open.store(true, Ordering::Release),
+            Err(RaftError::APIError(error)) => tracing::warn!(%error, "this node founds no cluster"),
+            Err(RaftError::Fatal(fatal)) => return Err(fatal_at_start(&fatal)),
         }
+        Ok(())
     }
 
     /// Where the log ended when this member started, before anything was added to it: one past its last entry.
@@ -141,60 +218,31 @@ impl Consensus {
         Ok(())
     }
 
-    /// Has `command` committed and applied here, and answers with its position and the state machine's answer. Dropping the future does not
-    /// take the command back.
-    ///
-    /// # Errors
-    /// [`ProposeError`], whose effect says whether the command may still be applied.
-    pub async fn propose(&self, command: Box<RawValue>, deadline: Duration) -> Result<(LogIndex, String), ProposeError> {
-        let status = self.status();
-        if let Some(reason) = status.stopped {
-            return Err(ProposeError::Stopped { reason });
-        }
-        if !status.is_leader {
-            return Err(ProposeError::NotLeader);
-        }
-        match timeout(deadline, self.raft.client_write(CommandText(Arc::from(command)))).await {
-            Ok(Ok(written)) => Ok((LogIndex(written.log_id.index), written.data.0)),
-            // The answer for a command that was not taken, and for one whose entry lost against another leader's: never applied.
-            Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => Err(ProposeError::NotLeader),
-            Ok(Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(error)))) => {
-                Err(ProposeError::Lost { reason: error.to_string() })
-            }
-            Ok(Err(RaftError::Fatal(fatal))) => Err(ProposeError::Lost { reason: fatal.to_string() }),
-            Err(_) => Err(ProposeError::Timeout { within: deadline }),
-        }
-    }
-
-    /// A linearizable read point: when this answers, everything committed before the call is applied here. The leader's word is confirmed
-    /// by a majority.
-    ///
-    /// # Errors
-    /// [`BarrierError`]; nothing was changed.
-    pub async fn barrier(&self, deadline: Duration) -> Result<LogIndex, BarrierError> {
-        if let Some(reason) = self.status().stopped {
-            return Err(BarrierError::Stopped { reason });
-        }
-        match timeout(deadline, self.raft.ensure_linearizable()).await {
-            Ok(Ok(at)) => Ok(LogIndex(at.index().unwrap_or_default())),
-            Ok(Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_) | CheckIsLeaderError::QuorumNotEnough(_)))) => {
-                Err(BarrierError::Unconfirmed)
-            }
-            Ok(Err(RaftError::Fatal(fatal))) => Err(BarrierError::Stopped { reason: fatal.to_string() }),
-            Err(_) => Err(BarrierError::Timeout { within: deadline }),
-        }
-    }
-
     /// What this member knows about itself.
     #[must_use]
     pub fn status(&self) -> ConsensusStatus {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
         let stopped = metrics.running_state.as_ref().err().map(ToString::to_string);
+        let membership = metrics.membership_config.membership();
+        let is_leader = stopped.is_none() && leads(&metrics, self.id);
+        // A leader that is cut off goes on leading, and does not know that nobody follows.
+        let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
+        let is_alone = is_leader && !membership.voter_ids().eq([self.id]) && metrics.millis_since_quorum_ack.is_none_or(|ms| ms > lease_ms);
+        let leader = metrics.current_leader.filter(|_| stopped.is_none() && !is_alone);
+        let voters: BTreeSet<MemberId> = membership.voter_ids().collect();
+        let matched = |id: &MemberId| metrics.replication.as_ref().and_then(|all| all.get(id).copied().flatten());
+        let members = membership.nodes().map(|(id, member)| MemberStatus {
+            peer: member.peer(),
+            is_voter: voters.contains(id),
+            matched: matched(id).map(|at| LogIndex(at.index)),
+        });
         ConsensusStatus {
             term: metrics.current_term,
-            is_leader: stopped.is_none() && leads(&metrics, self.id),
-            has_leader: stopped.is_none() && metrics.current_leader.is_some(),
+            is_leader,
+            has_leader: leader.is_some(),
+            leader: leader.and_then(|id| membership.get_node(&id)).map(|member| member.peer().node),
+            members: members.collect(),
             last_log: LogIndex(metrics.last_log_index.unwrap_or_default()),
             applied: LogIndex(metrics.last_applied.index().unwrap_or_default()),
             stopped,
@@ -230,7 +278,7 @@ impl Consensus {
     }
 }
 
-fn leads(metrics: &Metrics, me: MemberId) -> bool {
+pub(super) fn leads(metrics: &Metrics, me: MemberId) -> bool {
     metrics.state.is_leader() && metrics.current_leader == Some(me)
 }
 

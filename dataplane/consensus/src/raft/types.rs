@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use veena_contract::NodeId;
+use veena_contract::{NodeId, PeerAddr};
 
 use super::runtime::RaftRuntime;
 
@@ -50,6 +50,16 @@ pub struct Answer(pub String);
 pub struct Member {
     /// The node's name.
     pub name: String,
+    /// Where its peer plane listens; empty in a cluster of one that was never told.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub addr: String,
+}
+
+impl Member {
+    /// Whom to call.
+    pub(crate) fn peer(&self) -> PeerAddr {
+        PeerAddr { node: NodeId(Arc::from(self.name.as_str())), addr: Arc::from(self.addr.as_str()) }
+    }
 }
 
 impl fmt::Display for Member {

@@ -10,7 +10,13 @@ use veena_metastore::{Hold, MemLog, Metastore, MetastoreConfig, Runtime};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-struct Counter(AtomicU64);
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+}
 
 impl Entropy for Counter {
     fn next_u64(&self) -> u64 {
@@ -20,15 +26,15 @@ impl Entropy for Counter {
 
 async fn start(log: &MemLog, seed: u64) -> Metastore {
     let config = MetastoreConfig::new(NodeId(Arc::from("node-1")));
-    let runtime = Runtime::new(Arc::new(Counter(AtomicU64::new(seed))));
+    let runtime = Runtime::new(Arc::new(Counter::new(seed)));
     Metastore::start(config, log.clone(), runtime).await.expect("starts")
 }
 
-fn name(n: u64) -> TopicName {
+pub fn name(n: u64) -> TopicName {
     TopicName::parse(&format!("topic-{n}")).expect("a good name")
 }
 
-fn create(n: u64) -> Command {
+pub fn create(n: u64) -> Command {
     let topic = TopicRecord {
         tenant: TenantId::default_tenant(),
         name: name(n),
@@ -51,7 +57,7 @@ fn create(n: u64) -> Command {
     Command::CreateTopic { topic, attach: None }
 }
 
-fn delete(n: u64) -> Command {
+pub fn delete(n: u64) -> Command {
     Command::DeleteTopic { tenant: TenantId::default_tenant(), name: name(n), id: TopicId(n) }
 }
 

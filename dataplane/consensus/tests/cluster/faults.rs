@@ -1,0 +1,118 @@
+//! Everything at once, by seed: what was answered is there once, and what was certainly not taken is not there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use veena_contract::Effect;
+
+use super::support::{Cluster, Seeded, eventually, text, wait};
+
+const ROUNDS: u64 = 40;
+
+async fn run(voters: usize, seed: u64) -> [u64; 3] {
+    let mut cluster = Cluster::of(voters, seed).await;
+    let chance = Seeded::new(seed.wrapping_mul(31));
+    let mut asked: JoinSet<(String, Option<Effect>)> = JoinSet::new();
+    let mut next = 0;
+    for _ in 0..ROUNDS {
+        match chance.below(8) {
+            0 => {
+                let at = below(&chance, voters);
+                if cluster.nodes[at].is_up() && cluster.up().count() > voters / 2 + 1 {
+                    cluster.kill(at).await;
+                }
+            }
+            1 | 2 => {
+                if let Some(at) = (0..voters).find(|at| !cluster.nodes[*at].is_up()) {
+                    cluster.start(at).await;
+                }
+            }
+            3 => {
+                let (a, b) = (below(&chance, voters), below(&chance, voters));
+                cluster.net.cut(&cluster.nodes[a].id, &cluster.nodes[b].id);
+            }
+            4 => cluster.isolate(&[below(&chance, voters)]),
+            5 => cluster.net.delay(chance.below(60)),
+            _ => cluster.net.heal(),
+        }
+        for node in cluster.up() {
+            let (member, command) = (node.up().clone(), format!("{}-{next}", node.id));
+            next += 1;
+            let within = Duration::from_millis(200 + chance.below(3000));
+            asked.spawn(async move {
+                let outcome = member.propose(text(&command), within).await;
+                (command, outcome.err().map(|error| error.effect()))
+            });
+        }
+        sleep(Duration::from_millis(chance.below(800))).await;
+    }
+    cluster.net.heal();
+    for at in 0..voters {
+        if !cluster.nodes[at].is_up() {
+            cluster.start(at).await;
+        }
+    }
+    let outcomes = asked.join_all().await;
+    eventually("a last change", || cluster.nodes[0].propose("last")).await;
+    for node in &cluster.nodes {
+        eventually("a read point", || node.up().barrier(Duration::from_secs(5))).await;
+    }
+    wait("all are equal", || cluster.nodes.iter().all(|node| node.journal.lines() == cluster.nodes[0].journal.lines())).await;
+
+    let lines = cluster.nodes[0].journal.lines();
+    let mut times: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in &lines {
+        *times.entry(line).or_default() += 1;
+    }
+    let mut counts = [0; 3];
+    for (command, failed) in &outcomes {
+        let times = times.get(command.as_str()).copied().unwrap_or_default();
+        match failed {
+            None => {
+                counts[0] += 1;
+                assert_eq!(times, 1, "seed {seed}: {command} was answered and is there {times} times");
+            }
+            Some(Effect::None) => {
+                counts[1] += 1;
+                assert_eq!(times, 0, "seed {seed}: {command} was certainly not taken and is there {times} times");
+            }
+            Some(Effect::Possible) => {
+                counts[2] += 1;
+                assert!(times <= 1, "seed {seed}: {command} is there {times} times");
+            }
+        }
+    }
+    // What is left running would go on in the time of the next run.
+    for at in 0..voters {
+        cluster.kill(at).await;
+    }
+    counts
+}
+
+fn below(chance: &Seeded, end: usize) -> usize {
+    usize::try_from(chance.below(end as u64)).expect("below a small number")
+}
+
+async fn sweep(voters: usize, seeds: std::ops::Range<u64>) {
+    let mut all = [0; 3];
+    for seed in seeds {
+        let counts = run(voters, seed).await;
+        for (sum, count) in all.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+    eprintln!("{voters} voters: {} made, {} certainly not, {} unknown", all[0], all[1], all[2]);
+    assert!(all.iter().all(|count| *count > 0), "a run without one of them shows nothing: {all:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_voters_keep_what_they_answered_and_drop_what_they_refused() {
+    sweep(3, 0..6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_voters_keep_what_they_answered_and_drop_what_they_refused() {
+    sweep(5, 100..104).await;
+}

@@ -1,0 +1,6 @@
+mod faults;
+mod members;
+mod reads;
+mod serve;
+mod support;
+mod writes;
