@@ -27,7 +27,7 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     if let Some(partitions) = patch.partitions {
         catalog::propose(call.state, |view| {
             let record = catalog::topic(call.state, view, &name)?;
-            Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions })
+            Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions, owners: Vec::new() })
         })
         .await?;
     }

@@ -117,6 +117,7 @@ fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic) -> Result
         parent: None,
         children: Vec::new(),
         schemas: Vec::new(),
+        owners: Vec::new(),
         revision: 0,
     })
 }

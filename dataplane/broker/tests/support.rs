@@ -186,6 +186,7 @@ pub fn topic(name: &str, id: u64, partitions: u32) -> TopicRecord {
         parent: None,
         children: Vec::new(),
         schemas: Vec::new(),
+        owners: Vec::new(),
         revision: 1,
     }
 }

@@ -50,6 +50,11 @@ position! {
     /// A position in the metastore's log.
     LogIndex(u64)
 }
+position! {
+    /// How often the ownership of a partition has changed, from 1. Whoever has seen a higher one refuses a lower one; 0 is of a cluster
+    /// that has ever been one node.
+    OwnershipEpoch(u64)
+}
 
 macro_rules! hex_id {
     ($(#[$doc:meta])* $name:ident($inner:ty, $width:literal)) => {

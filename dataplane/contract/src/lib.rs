@@ -16,9 +16,13 @@ pub mod witness;
 
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
 pub use clock::{Entropy, WallClock};
-pub use ids::{AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, PartitionIndex, StreamId, TenantId, TopicId, WalSeq};
+pub use ids::{
+    AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId, WalSeq,
+};
 pub use names::{HeaderName, InvalidName, Key, TopicName};
-pub use peer::{CallerGone, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService};
+pub use peer::{
+    CallerGone, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService,
+};
 pub use problem::{Effect, ErrorCode};
-pub use records::{ChildLink, Command, CommandError, ParentLink, Reroute, SchemaVersion, TopicRecord};
+pub use records::{ChildLink, Command, CommandError, Ownership, ParentLink, Reroute, SchemaVersion, TopicRecord};
 pub use witness::{Confirmed, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

@@ -237,6 +237,15 @@ pub trait PeerClient: Send + Sync + 'static {
     fn call<'a>(&'a self, to: &'a PeerAddr, call: PeerCall) -> BoxFuture<'a, Result<Bytes, PeerError>>;
 }
 
+/// Who takes part in the cluster, and where each node listens; as far as this node has applied the metadata.
+pub trait NodeDirectory: Send + Sync + 'static {
+    /// The members, by name.
+    fn nodes(&self) -> Vec<NodeId>;
+
+    /// How to call a member.
+    fn address_of(&self, node: &NodeId) -> Option<PeerAddr>;
+}
+
 /// Is the caller of a request still there? For whoever is about to do something that cannot be undone.
 #[derive(Clone, Debug, Default)]
 pub struct CallerGone(Arc<AtomicBool>);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttachEpoch, Offset, StreamId, TenantId, TopicId};
+use crate::ids::{AttachEpoch, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::limits;
 use crate::names::TopicName;
 
@@ -59,6 +59,15 @@ pub struct ChildLink {
     pub attach_offsets: Vec<Offset>,
 }
 
+/// Who owns one partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ownership {
+    /// The owner.
+    pub node: NodeId,
+    /// Since which change of ownership.
+    pub epoch: OwnershipEpoch,
+}
+
 /// One topic, this incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicRecord {
@@ -104,6 +113,9 @@ pub struct TopicRecord {
     /// Rises with each change of this record.
     #[serde(default)]
     pub revision: u64,
+    /// The owner of each partition, by index. What has none belongs to the only node that there was when it was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Ownership>,
 }
 
 impl TopicRecord {
@@ -111,6 +123,12 @@ impl TopicRecord {
     #[must_use]
     pub fn schema(&self) -> Option<&SchemaVersion> {
         self.schemas.last()
+    }
+
+    /// The owner of a partition, if one was ever named.
+    #[must_use]
+    pub fn owner_of(&self, index: PartitionIndex) -> Option<&Ownership> {
+        self.owners.get(usize::try_from(index.get()).ok()?)
     }
 
     /// The retention a delayed child of `delay_ms` needs: its delay and an hour (0 satisfies every delay).
@@ -143,7 +161,7 @@ pub struct Attachment {
 pub enum Command {
     /// Creates a topic; with `attach`, as a child in one step.
     CreateTopic {
-        /// The record to insert; role fields and revision are set by the state machine.
+        /// The record to insert; role fields, epochs and revision are set by the state machine.
         topic: TopicRecord,
         /// The parent to attach it to.
         #[serde(default)]
@@ -195,6 +213,9 @@ pub enum Command {
         id: TopicId,
         /// The new count; must be larger.
         partitions: u32,
+        /// Who owns the partitions that are added, in order; empty in a cluster that has ever been one node.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        owners: Vec<NodeId>,
     },
     /// Adds a schema version, after the proposer has checked compatibility against `base_version`.
     AddSchema {
@@ -228,6 +249,11 @@ pub enum Command {
         parent: TopicName,
         /// The child's name.
         child: TopicName,
+    },
+    /// Names the owner of every partition that has none: the node that was alone until now.
+    NameOwner {
+        /// That node.
+        node: NodeId,
     },
 }
 

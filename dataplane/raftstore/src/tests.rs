@@ -90,6 +90,7 @@ fn topic(n: u64) -> Command {
         parent: None,
         children: Vec::new(),
         schemas: Vec::new(),
+        owners: Vec::new(),
         revision: 0,
     };
     Command::CreateTopic { topic, attach: None }

@@ -123,6 +123,7 @@ impl Node {
             parent: None,
             children: Vec::new(),
             schemas: Vec::new(),
+            owners: Vec::new(),
             revision: 0,
         };
         let attach = match plan.parent {

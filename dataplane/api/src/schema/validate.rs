@@ -171,6 +171,7 @@ mod tests {
             parent: None,
             children: Vec::new(),
             schemas: vec![SchemaVersion { version: 1, document: Arc::from(document.to_string()) }],
+            owners: Vec::new(),
             revision: 0,
         }
     }

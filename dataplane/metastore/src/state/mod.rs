@@ -85,10 +85,16 @@ impl State {
                 };
                 self.set_bounds(&tenant, &name, id, &bounds)
             }
-            Command::GrowPartitions { tenant, name, id, partitions } => self.grow_partitions(&tenant, &name, id, partitions),
+            Command::GrowPartitions { tenant, name, id, partitions, owners } => {
+                self.grow_partitions(&tenant, &name, id, partitions, owners)
+            }
             Command::AddSchema { tenant, name, id, base_version, document } => self.add_schema(&tenant, &name, id, base_version, document),
             Command::AttachChild { tenant, child, child_id, attach } => self.attach_child(&tenant, &child, child_id, &attach),
             Command::DetachChild { tenant, parent, child } => self.detach_child(&tenant, &parent, &child),
+            Command::NameOwner { node } => {
+                self.name_owner(&node);
+                Ok(())
+            }
         }
     }
 

@@ -3,7 +3,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
-use veena_contract::{AttachEpoch, LineageId, Offset, Reroute, SchemaVersion, StreamId, TenantId, TopicId, TopicName, TopicRecord};
+use veena_contract::{
+    AttachEpoch, LineageId, NodeId, Offset, Ownership, OwnershipEpoch, Reroute, SchemaVersion, StreamId, TenantId, TopicId, TopicName,
+    TopicRecord,
+};
 
 use super::State;
 
@@ -35,6 +38,7 @@ fn record(text: &str, id: u64) -> TopicRecord {
         parent: None,
         children: Vec::new(),
         schemas: Vec::new(),
+        owners: Vec::new(),
         revision: 0,
     }
 }
@@ -86,7 +90,22 @@ fn retention(text: &str, id: u64, retention_ms: u64) -> Command {
 }
 
 fn grow(text: &str, id: u64, partitions: u32) -> Command {
-    Command::GrowPartitions { tenant: tenant(), name: name(text), id: TopicId(id), partitions }
+    grow_on(text, id, partitions, &[])
+}
+
+fn grow_on(text: &str, id: u64, partitions: u32, nodes: &[&str]) -> Command {
+    let owners = nodes.iter().map(|node| NodeId(Arc::from(*node))).collect();
+    Command::GrowPartitions { tenant: tenant(), name: name(text), id: TopicId(id), partitions, owners }
+}
+
+fn create_on(text: &str, id: u64, nodes: &[&str]) -> Command {
+    let owner = |node: &&str| Ownership { node: NodeId(Arc::from(*node)), epoch: OwnershipEpoch(7) };
+    Command::CreateTopic { topic: TopicRecord { owners: nodes.iter().map(owner).collect(), ..record(text, id) }, attach: None }
+}
+
+/// The owners of a topic's partitions, and their epochs.
+fn owners(state: &State, text: &str) -> Vec<(String, u64)> {
+    get(state, text).owners.iter().map(|owner| (owner.node.to_string(), owner.epoch.0)).collect()
 }
 
 fn schema(text: &str, id: u64, base_version: u32, document: &str) -> Command {
@@ -114,6 +133,32 @@ fn a_name_is_taken_in_every_letter_case() {
     assert!(clash.to_string().contains("differs only in letter case"));
     state.apply(delete("Orders", 1)).expect("deleted");
     state.apply(create("oRDERS", 2)).expect("free again");
+}
+
+#[test]
+fn a_partition_is_owned_from_the_first_epoch_on_and_all_are_or_none() {
+    let mut state = state([create_on("t", 1, &["a", "b", "a"]), create("old", 2)]);
+    let of = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 1)).collect::<Vec<_>>();
+    assert_eq!(owners(&state, "t"), of(&["a", "b", "a"]));
+    assert_eq!(state.apply(create_on("u", 3, &["a"])), Err(CommandError::Changed));
+    for nodes in [&["c"][..], &[], &["c", "c", "c"]] {
+        assert_eq!(state.apply(grow_on("t", 1, 5, nodes)), Err(CommandError::Changed));
+    }
+    state.apply(grow_on("t", 1, 5, &["c", "b"])).expect("grown");
+    assert_eq!(owners(&state, "t"), of(&["a", "b", "a", "c", "b"]));
+    assert_eq!(state.apply(grow_on("old", 2, 4, &["c"])), Err(CommandError::Changed));
+    state.apply(grow("old", 2, 4)).expect("of a cluster of one node");
+}
+
+#[test]
+fn what_was_made_by_a_node_alone_is_its_own_when_others_come() {
+    let mut state = state([create_on("t", 1, &["a", "b", "a"]), create("old", 2)]);
+    let alone = Command::NameOwner { node: NodeId(Arc::from("b")) };
+    for _ in 0..2 {
+        state.apply(alone.clone()).expect("taken");
+        assert_eq!(owners(&state, "old"), vec![("b".to_owned(), 1); 3]);
+        assert_eq!((get(&state, "old").revision, get(&state, "t").revision), (2, 1));
+    }
 }
 
 #[test]
@@ -488,7 +533,7 @@ fn any_command() -> impl Strategy<Value = Command> {
                 max_acked_ahead_per_partition: None, dedup_window_ms: None, reroute: Some(Reroute::Never),
             }
         }),
-        1 => (ids(), 0..6_u32).prop_map(|((tenant, name, id), partitions)| Command::GrowPartitions { tenant, name, id, partitions }),
+        1 => (ids(), 0..6_u32).prop_map(|((tenant, name, id), partitions)| Command::GrowPartitions { tenant, name, id, partitions, owners: Vec::new() }),
         2 => (ids(), 0..3_u32, prop::sample::select(vec!["{}", "true"])).prop_map(|((tenant, name, id), base_version, document)| {
             Command::AddSchema { tenant, name, id, base_version, document: Arc::from(document) }
         }),
@@ -577,7 +622,7 @@ fn aimed(mut command: Command, state: &State) -> Command {
             *child_id = find(tenant, child).map_or(*child_id, |topic| topic.id);
             aim(tenant, attach);
         }
-        Command::DetachChild { .. } => {}
+        Command::DetachChild { .. } | Command::NameOwner { .. } => {}
     }
     command
 }

@@ -2,7 +2,7 @@
 
 use veena_contract::limits;
 use veena_contract::records::{Attachment, CommandError};
-use veena_contract::{Reroute, TenantId, TopicId, TopicName, TopicRecord};
+use veena_contract::{NodeId, Ownership, OwnershipEpoch, Reroute, TenantId, TopicId, TopicName, TopicRecord};
 
 use super::State;
 
@@ -47,6 +47,10 @@ impl State {
             return Err(CommandError::PartitionsMustGrow { current: 0 });
         }
         Self::check_history(&topic.schemas)?;
+        if !topic.owners.is_empty() {
+            check_owners(topic.owners.len(), 0, topic.partitions)?;
+        }
+        topic.owners.iter_mut().for_each(|owner| owner.epoch = FIRST_EPOCH);
         topic.parent = None;
         topic.children.clear();
         topic.revision = 0;
@@ -84,13 +88,37 @@ impl State {
         name: &TopicName,
         id: TopicId,
         partitions: u32,
+        owners: Vec<NodeId>,
     ) -> Result<(), CommandError> {
         let mut topic = self.current(tenant, name, id)?;
         if partitions <= topic.partitions {
             return Err(CommandError::PartitionsMustGrow { current: topic.partitions });
         }
+        if !topic.owners.is_empty() || !owners.is_empty() {
+            check_owners(owners.len(), topic.owners.len(), partitions)?;
+        }
         topic.partitions = partitions;
+        topic.owners.extend(owners.into_iter().map(first_owner));
         self.put(topic);
         Ok(())
     }
+
+    pub(super) fn name_owner(&mut self, node: &NodeId) {
+        let ownerless = self.view.by_id.values().filter(|topic| topic.owners.is_empty()).cloned().collect::<Vec<_>>();
+        for topic in ownerless {
+            let owners = (0..topic.partitions).map(|_| first_owner(node.clone())).collect();
+            self.put(TopicRecord { owners, ..topic.as_ref().clone() });
+        }
+    }
+}
+
+const FIRST_EPOCH: OwnershipEpoch = OwnershipEpoch(1);
+
+fn first_owner(node: NodeId) -> Ownership {
+    Ownership { node, epoch: FIRST_EPOCH }
+}
+
+/// All partitions have an owner, or none has: else the proposer counted partitions of another revision.
+fn check_owners(added: usize, before: usize, partitions: u32) -> Result<(), CommandError> {
+    if usize::try_from(partitions).is_ok_and(|partitions| before + added == partitions) { Ok(()) } else { Err(CommandError::Changed) }
 }

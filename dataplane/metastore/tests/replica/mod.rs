@@ -52,6 +52,7 @@ pub fn create(n: u64) -> Command {
         parent: None,
         children: Vec::new(),
         schemas: Vec::new(),
+        owners: Vec::new(),
         revision: 0,
     };
     Command::CreateTopic { topic, attach: None }
