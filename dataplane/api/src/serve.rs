@@ -140,6 +140,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphore
     let mut http = hyper::server::conn::http1::Builder::new();
     // Without half-close hyper notices at once that a parked caller has gone, and drops the handler.
     http.half_close(false)
+        .writev(false)
         .header_read_timeout(None)
         .max_headers(limits::HEADER_LINES_MAX)
         .max_buf_size(state.config.max_header_bytes.max(8 * 1024) + HEAD_SLACK_BYTES);
