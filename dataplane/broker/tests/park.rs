@@ -14,7 +14,7 @@ use veena_storage::disk::{Disk, OpenMode, read_full_at, write_all_at};
 use veena_storage::io::Io;
 use veena_storage::wal::parked::HEAD_BYTES;
 
-use crate::support::{FakeCatalog, Frozen, Node, name, replay_all, small_config, tenant, topic};
+use crate::support::{FakeCatalog, Node, name, replay_all, small_config, tenant, topic};
 
 const PARKED: &str = "/data/parked";
 
@@ -259,16 +259,14 @@ async fn no_record_of_this_life_is_parked_before_those_of_former_lives_are_read(
 /// In real time: a call that does not come back blocks a thread, and with it the clock of the other tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_whose_sync_does_not_come_back_is_parked_and_loses_and_repeats_nothing() {
-    let (inner, catalog) = (MemDisk::new(), topics(2));
-    let disk = Frozen::new(&inner, "0000000000000001/p00000");
-    let freezer = disk.freezer();
+    let (disk, catalog) = (MemDisk::new(), topics(2));
     let mut config = config();
     config.undispatched_bytes_max = 20 * 1024;
-    let node = Node::try_start_on(Arc::new(disk), &catalog, 1, config, Io::threads(8)).await.expect("opens");
+    let node = Node::try_start_on(Arc::new(disk.clone()), &catalog, 1, config, Io::threads(8)).await.expect("opens");
     let (mut stuck, mut free) = (Sent::default(), Sent::default());
     stuck.send(&node, 0, 100).await.expect("accepted");
     stuck.arrives(&node, 0).await;
-    freezer.freeze();
+    let hold = disk.hold(Op::Sync, "0000000000000001/p00000");
     for _ in 0..15 {
         stuck.send(&node, 0, 1_000).await.expect("accepted");
     }
@@ -284,10 +282,10 @@ async fn a_partition_whose_sync_does_not_come_back_is_parked_and_loses_and_repea
         free.send(&node, 1, 1_000).await.expect("accepted");
     }
     free.arrives_of_two(&node, 1, 20).await;
-    freezer.thaw();
+    drop(hold);
     stuck.arrives(&node, 0).await;
     assert!(node.broker.stop().await);
-    assert!(parked(&inner).is_empty());
+    assert!(parked(&disk).is_empty());
 }
 
 /// One partition whose records were parked by a life that ended in a crash.

@@ -1,14 +1,12 @@
 //! A node's engine on an in-memory disk, with a catalog that is a plain value: enough to run every path without a network or a file.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use veena_broker::Broker;
@@ -19,8 +17,7 @@ use veena_contract::{
     AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, Entropy, Key, LeaderPort, LogIndex, Offset,
     ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId, TopicName, TopicRecord, WallClock, Witness,
 };
-use veena_storage::disk::mem::MemDisk;
-use veena_storage::disk::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
+use veena_storage::disk::Disk;
 use veena_storage::io::Io;
 
 /// A catalog that tests change by hand.
@@ -339,127 +336,4 @@ pub async fn replay_all(node: &Node, topic: &str, partition: u32) -> Vec<(u64, S
         }
     }
     all
-}
-
-/// A disk on which the syncs of some files do not come back while they are frozen. In real time: a call that does not come back blocks a
-/// thread, and with it a paused clock.
-pub struct Frozen {
-    inner: MemDisk,
-    path_contains: &'static str,
-    freezer: Freezer,
-}
-
-/// Stops syncs and lets them go on.
-#[derive(Clone, Default)]
-pub struct Freezer(Arc<(Mutex<(bool, usize)>, Condvar)>);
-
-impl Freezer {
-    pub fn freeze(&self) {
-        self.0.0.lock().0 = true;
-    }
-
-    pub fn thaw(&self) {
-        self.0.0.lock().0 = false;
-        self.0.1.notify_all();
-    }
-
-    /// How many syncs stand still.
-    pub fn waiting(&self) -> usize {
-        self.0.0.lock().1
-    }
-
-    fn pass(&self) {
-        let mut state = self.0.0.lock();
-        state.1 += 1;
-        self.0.1.wait_while(&mut state, |state| state.0);
-        state.1 -= 1;
-    }
-}
-
-struct FrozenFile {
-    inner: Arc<dyn DiskFile>,
-    freezer: Option<Freezer>,
-}
-
-impl Frozen {
-    pub fn new(inner: &MemDisk, path_contains: &'static str) -> Self {
-        Self { inner: inner.clone(), path_contains, freezer: Freezer::default() }
-    }
-
-    pub fn freezer(&self) -> Freezer {
-        self.freezer.clone()
-    }
-}
-
-impl Disk for Frozen {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let is_here = path.to_string_lossy().contains(self.path_contains);
-        let freezer = is_here.then(|| self.freezer.clone());
-        Ok(Arc::new(FrozenFile { inner: self.inner.open(path, mode)?, freezer }))
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir_all(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock_dir(&self, dir: &Path) -> io::Result<Box<dyn DirLock>> {
-        self.inner.lock_dir(dir)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<Space> {
-        self.inner.space(path)
-    }
-}
-
-impl DiskFile for FrozenFile {
-    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        self.inner.read_at(buf, at)
-    }
-
-    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
-        self.inner.write_at(buf, at)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        if let Some(freezer) = &self.freezer {
-            freezer.pass();
-        }
-        self.inner.sync_data()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn drop_cache(&self) -> io::Result<()> {
-        self.inner.drop_cache()
-    }
 }

@@ -10,8 +10,9 @@ use tokio::sync::{Notify, oneshot};
 use tracing::error;
 use veena_contract::{StreamId, WalSeq, limits};
 
-use super::flush::{FLIGHTS_MAX, Flights, Turn, Written};
+use super::flush::{FLIGHTS_MAX, Turn};
 use super::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
+use super::landing::{Flights, Written};
 use super::segments::{Active, Segment, Spares};
 use super::{AppendError, Handle, OnDurable, StageError, Staged, Wal, WalConfig, WalEntries, WalIoError, WalRange, WalStatus, WalStream};
 use crate::disk::{DirLock, Disk};

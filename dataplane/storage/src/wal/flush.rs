@@ -1,4 +1,4 @@
-//! Writing groups, syncing them, and telling who waits.
+//! Writing groups: when one is begun, where it is written, and the threads that do it. What happens to it then is [`landing`](super::landing).
 //!
 //! A group is what was staged while others were under way. It is written in order of sequence, into one segment with all that are in flight,
 //! and synced by one of a few flushers. While syncs are fast there is one group in flight, so that each sync serves as many records as it
@@ -10,21 +10,17 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tracing::warn;
-use veena_contract::WalSeq;
 
 use super::append::{Call, Shared, Staging};
 use super::format::SEGMENT_HEADER_BYTES;
-use super::group::Group;
+use super::landing::Written;
 use super::segments::{Active, NoSegment, Segment, begin, is_no_space};
-use super::{AppendError, OnDurable, WalIoError};
-use crate::disk::{DiskFile, write_all_at};
+use super::{AppendError, WalIoError};
+use crate::disk::write_all_at;
 use crate::sabotage;
 
 /// How many bytes one group write takes at most, unless one call alone is larger.
@@ -37,34 +33,6 @@ pub(super) const FLIGHTS_MAX: usize = 8;
 const SYNC_US_PER_FLIGHT: u64 = 400;
 /// The newest sync counts one part of this many in the average.
 const SYNC_AVERAGE_OVER: u64 = 8;
-
-/// What is between write and answer, oldest first.
-#[derive(Default)]
-pub(super) struct Flights {
-    groups: VecDeque<Flight>,
-    next_turn: u64,
-    pub on_durable: Option<OnDurable>,
-    pub has_started: bool,
-}
-
-struct Flight {
-    written: Written,
-    group: Group,
-    is_synced: bool,
-    generation: u64,
-    bytes: u64,
-    /// Where it ends in its segment.
-    end_at: u64,
-}
-
-/// A group that is written and not synced yet.
-#[derive(Clone)]
-pub struct Written {
-    turn: u64,
-    /// The handle it is synced through.
-    file: Arc<dyn DiskFile>,
-    path: PathBuf,
-}
 
 /// When a group is begun.
 #[derive(Clone, Copy)]
@@ -115,7 +83,7 @@ impl Shared {
         usize::try_from(more).map_or(FLIGHTS_MAX, |more| (1 + more).min(FLIGHTS_MAX))
     }
 
-    fn note_sync(&self, took: Duration) {
+    pub(super) fn note_sync(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let average = self.sync_us.load(Ordering::Relaxed);
         self.sync_us.store(average - average / SYNC_AVERAGE_OVER + took / SYNC_AVERAGE_OVER, Ordering::Relaxed);
@@ -160,7 +128,7 @@ impl Shared {
     }
 
     /// So many groups are no longer in flight. Before anyone is told: whoever is answered finds the room that is free again.
-    fn landed(&self, groups: usize, calls: usize, bytes: usize) {
+    pub(super) fn landed(&self, groups: usize, calls: usize, bytes: usize) {
         let mut staging = self.staging.lock();
         // less is in flight than this when a panic has failed it all
         staging.in_flight = staging.in_flight.saturating_sub(groups);
@@ -193,11 +161,11 @@ impl Shared {
 
     /// A panic latches the log: the callers of all groups in flight are told that nothing is known, everybody behind them that nothing was
     /// stored, and the thread lives on to tell them.
-    fn guarded<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
+    pub(super) fn guarded<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(step)).ok();
         if done.is_none() {
             self.latch_panicked("the writer panicked");
-            self.flights.lock().groups.clear();
+            self.flights.lock().abandon();
             let mut staging = self.staging.lock();
             staging.bytes = staging.calls.iter().map(|call| call.bytes).sum();
             (staging.in_flight, staging.calls_in_flight) = (0, 0);
@@ -272,7 +240,7 @@ impl Shared {
             (log.next_generation, log.segments.back().map_or(0, |segment| segment.generation), log.next_seq)
         };
         // Whatever stands in a sealed segment is durable: that is what the next open trusts.
-        if !self.flights.lock().groups.is_empty() {
+        if !self.flights.lock().is_empty() {
             return Err(NoSeat::MustDrain);
         }
         let begun = self.spares.take().map_err(NoSegment::Unavailable).and_then(|spare| {
@@ -315,32 +283,6 @@ impl Shared {
         }
     }
 
-    /// The group is written: it is in flight until it is synced.
-    fn lift(&self, slot: usize, active: &Active, group: Group, bytes: u64) -> Written {
-        let end_at = active.position + bytes;
-        {
-            let mut log = self.log.lock();
-            log.next_seq = group.end;
-            if let Some(now) = log.active.as_mut() {
-                now.position = end_at;
-                now.is_header_written = true;
-            }
-        }
-        let mut flights = self.flights.lock();
-        let written = Written { turn: flights.next_turn, file: Arc::clone(&active.handles[slot]), path: active.path.clone() };
-        flights.next_turn += 1;
-        let generation = active.generation;
-        flights.groups.push_back(Flight { written: written.clone(), group, is_synced: false, generation, bytes, end_at });
-        written
-    }
-
-    /// Syncs a written group, and completes every group that has become durable by it, in order.
-    pub fn land(&self, written: &Written) {
-        if let Some(outcome) = self.sync(written) {
-            self.guarded(|| self.settle(written, outcome));
-        }
-    }
-
     /// As [`land`](Self::land). On a slow disk, writes the next group before anybody is told, so that the disk has it before all who were
     /// told are back with more.
     fn land_and_go_on(&self, written: &Written, slot: usize) -> Begun {
@@ -354,68 +296,10 @@ impl Shared {
         next
     }
 
-    /// Syncs a written group; nothing if it is not in flight any more.
-    fn sync(&self, written: &Written) -> Option<Result<(), WalIoError>> {
-        self.guarded(|| {
-            let is_there = self.flights.lock().groups.iter().any(|flight| flight.written.turn == written.turn);
-            is_there.then(|| {
-                let began = Instant::now();
-                let outcome = written.file.sync_data();
-                self.note_sync(began.elapsed());
-                outcome.map_err(|error| WalIoError::new(&written.path, "sync", error))
-            })
-        })
-        .flatten()
-    }
-
-    fn settle(&self, written: &Written, outcome: Result<(), WalIoError>) {
-        let mut flights = self.flights.lock();
-        let Flights { groups, on_durable, .. } = &mut *flights;
-        match &outcome {
-            Err(reason) => self.latch(reason),
-            Ok(()) => set_synced(groups, written),
-        }
-        while let Some(mut flight) = groups.pop_front_if(|flight| flight.is_synced) {
-            self.account(&flight);
-            self.landed(1, flight.group.calls(), flight.group.staged_bytes());
-            flight.group.complete(on_durable.as_ref());
-        }
-        if self.is_latched() {
-            // What the failed sync concerned is not known, and nothing behind a lost group may be promised.
-            for flight in groups.drain(..) {
-                self.landed(1, flight.group.calls(), flight.group.staged_bytes());
-                flight.group.refuse(AppendError::Latched);
-            }
-        }
-    }
-
-    fn mark_synced(&self, written: &Written) {
-        set_synced(&mut self.flights.lock().groups, written);
-    }
-
-    /// Everything below this is synced, told or not: what a group that is written now proves.
-    pub fn proven_end(&self) -> WalSeq {
-        let flights = self.flights.lock();
-        let synced = flights.groups.iter().take_while(|flight| flight.is_synced).last();
-        synced.map_or_else(|| self.durable_end(), |flight| flight.group.end)
-    }
-
-    fn account(&self, flight: &Flight) {
-        let mut log = self.log.lock();
-        log.durable_at = (flight.generation, flight.end_at);
-        if let Some(segment) = log.segments.back_mut().filter(|segment| segment.generation == flight.generation) {
-            segment.used += flight.bytes;
-            segment.is_durable = true;
-        }
-        self.records.fetch_add(flight.group.records(), Ordering::Relaxed);
-        self.live_bytes.fetch_add(flight.bytes, Ordering::Relaxed);
-        self.durable_end.store(flight.group.end.0, Ordering::Release);
-    }
-
     /// Lands whatever is in flight and writes whatever is staged. For a log whose flushers have stopped.
     pub fn flush_rest(&self) {
         loop {
-            let in_flight: Vec<Written> = self.flights.lock().groups.iter().map(|flight| flight.written.clone()).collect();
+            let in_flight = self.flights.lock().written();
             in_flight.iter().for_each(|written| self.land(written));
             if !self.flush_round(0) {
                 break;
@@ -482,11 +366,5 @@ impl Shared {
             self.latch_panicked("the thread that prepares segments panicked");
             self.spares.lose_maker();
         }
-    }
-}
-
-fn set_synced(groups: &mut VecDeque<Flight>, written: &Written) {
-    if let Some(flight) = groups.iter_mut().find(|flight| flight.written.turn == written.turn) {
-        flight.is_synced = true;
     }
 }

@@ -20,6 +20,7 @@ mod flush;
 pub mod format;
 mod group;
 mod inspect;
+mod landing;
 mod open;
 pub mod parked;
 mod reach;
@@ -44,8 +45,8 @@ use veena_contract::{Effect, StreamId, WalSeq, limits};
 
 pub use backlog::{Backlog, WalGap, WalReadError};
 pub use checkpoint::CheckpointError;
-pub use flush::Written;
 pub use inspect::{SegmentReport, inspect};
+pub use landing::Written;
 pub use open::{DamageKind, WalDamage, WalOpenError, WalOpened};
 pub use verify::{LostEnd, VerifiedSegment, WalVerified, verify};
 
