@@ -158,6 +158,7 @@ pub struct Attachment {
 /// A change of the catalog. Deterministic: time and randomness are inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "one value for each change of metadata, not a collection of them")]
 pub enum Command {
     /// Creates a topic; with `attach`, as a child in one step.
     CreateTopic {
