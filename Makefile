@@ -11,7 +11,7 @@ ARGS ?=
 RUNS ?= 1
 BENCH_LONG := parked-polls idle-partitions start-backlog stalled-disk
 
-.PHONY: help dev test lint fmt bench bench-long sim sabotage chaos soak fuzz docs rocksdb tools tools-test
+.PHONY: help dev cluster test lint fmt bench bench-long sim sabotage chaos soak fuzz docs rocksdb tools tools-test
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,6 +20,11 @@ dev: rocksdb ## build and start one node on this machine (Ctrl-C stops it)
 	cargo build --locked --package veena
 	@echo "For the other terminal: alias veena='$(abspath $(CARGO_TARGET_DIR))/debug/veena'"
 	@exec $(CARGO_TARGET_DIR)/debug/veena dev $(ARGS)
+
+cluster: rocksdb ## build and start three nodes on this machine (Ctrl-C stops them)
+	cargo build --locked --package veena
+	@echo "For the other terminal: alias veena='$(abspath $(CARGO_TARGET_DIR))/debug/veena'"
+	@exec $(CARGO_TARGET_DIR)/debug/veena dev --nodes 3 $(ARGS)
 
 test: rocksdb tools-test ## every gate: format, lints, tests, documents, tree
 	.ci/gates/all

@@ -51,6 +51,12 @@ pub enum ClusterSecretError {
         /// The bound.
         bytes_max: usize,
     },
+    /// More than a secret and the one before it.
+    #[error("there are {lines} lines: the first one is the secret, a second one may be the secret before it")]
+    TooMany {
+        /// How many there are.
+        lines: usize,
+    },
 }
 
 /// A cluster secret.
@@ -108,6 +114,27 @@ pub struct ClusterSecrets {
     pub previous: Option<ClusterSecret>,
 }
 
+impl ClusterSecrets {
+    /// Reads one secret a line: the current one, and behind it the one before while it is being changed. Empty lines do not count.
+    ///
+    /// # Errors
+    /// [`ClusterSecretError`].
+    pub fn parse(text: &str) -> Result<Self, ClusterSecretError> {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let previous = match lines.as_slice() {
+            [] | [_] => None,
+            [_, previous] => Some(ClusterSecret::parse(previous)?),
+            more => return Err(ClusterSecretError::TooMany { lines: more.len() }),
+        };
+        Ok(Self { current: ClusterSecret::parse(lines.first().copied().unwrap_or_default())?, previous })
+    }
+
+    /// Their public names, the current one first.
+    pub fn ids(&self) -> impl Iterator<Item = &SecretId> {
+        std::iter::once(&self.current).chain(&self.previous).map(ClusterSecret::id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +166,17 @@ mod tests {
         let other = ClusterSecret::parse(&TEXT.replace('0', "x")).expect("long enough");
         assert_ne!(secret.id(), other.id());
         assert_ne!(secret.derive(b"ca").expose(), other.derive(b"ca").expose());
+    }
+
+    #[test]
+    fn a_second_line_is_the_secret_before() {
+        let other = TEXT.replace('0', "x");
+        let ids = |text: &str| ClusterSecrets::parse(text).map(|secrets| secrets.ids().cloned().collect::<Vec<_>>());
+        let id = |text: &str| ClusterSecret::parse(text).expect("long enough").id().clone();
+        assert_eq!(ids(&format!("{TEXT}\n")), Ok(vec![id(TEXT)]));
+        assert_eq!(ids(&format!("{other}\n\n{TEXT}\n")), Ok(vec![id(&other), id(TEXT)]));
+        assert_eq!(ids(&format!("{TEXT}\n{TEXT}\n{TEXT}")), Err(ClusterSecretError::TooMany { lines: 3 }));
+        assert!(ids("").is_err() && ids(&format!("{TEXT}\nshort")).is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The commands.
 
 pub mod bench;
+mod cluster;
+mod local_cluster;
 mod log;
 pub mod node;
 mod produce;
@@ -106,6 +108,9 @@ pub enum Command {
     Replay(read::ReplayArgs),
     /// Measure produce (and consume) against a running node.
     Bench(bench::BenchArgs),
+    /// Look at the cluster: who takes part.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Look at the files of a node that does not run: verify, inspect, repair.
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -126,6 +131,7 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Sub(args) => read::subscribe(&global, args).await,
             Command::Replay(args) => read::replay(&global, args).await,
             Command::Bench(args) => bench::run(&global, args).await,
+            Command::Cluster(command) => cluster::run(&global, command).await,
             Command::Log(command) => tokio::task::block_in_place(|| log::run(&global, command)),
             Command::Openapi => output::line(veena_node::openapi_json()),
             Command::Version if global.json => output::json(&serde_json::json!({ "version": env!("CARGO_PKG_VERSION") })),

@@ -9,6 +9,7 @@ use veena_node::{BootError, Config, DataDirError, Flags, ListenError, LogFormat,
 use veena_raftstore::RaftStore;
 
 use super::SERVER;
+use super::local_cluster::LocalCluster;
 use crate::output::{self, Failure, Outcome};
 
 /// How a second node is started beside one that runs.
@@ -21,9 +22,12 @@ pub struct DevArgs {
     /// The port to listen on.
     #[arg(long, default_value_t = 7942, value_name = "PORT")]
     port: u16,
-    /// Where everything is kept; created if it is not there (default: ~/.veena/data).
+    /// Where everything is kept; created if it is not there (default: ~/.veena/data, or ~/.veena/cluster for several nodes).
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// How many nodes: several are a cluster, each in a process and on a port of its own.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
+    nodes: u16,
     /// What is logged: debug, info, warn or error.
     #[arg(long, default_value = "info", value_name = "LEVEL")]
     log_level: String,
@@ -63,10 +67,15 @@ pub struct NodeArgs {
 
 /// Runs a node for trying things out.
 pub fn dev(args: DevArgs) -> Outcome {
+    let below_home = if args.nodes > 1 { ".veena/cluster" } else { ".veena/data" };
     let data_dir = match args.data_dir {
         Some(dir) => dir,
-        None => home()?.join(".veena/data"),
+        None => home()?.join(below_home),
     };
+    if args.nodes > 1 {
+        let cluster = LocalCluster { nodes: args.nodes, port: args.port, dir: data_dir, log_level: args.log_level };
+        return tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(cluster.run());
+    }
     let base = Config { log: LogConfig { level: LogLevel::Info, format: LogFormat::Text }, ..Config::default() };
     let flags = Flags::default()
         .with("http.addr", Some(format!("127.0.0.1:{}", args.port)))

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use veena_broker::errors::SettleError;
 use veena_broker::message::{ReceiptHandle, Settle};
 use veena_client::bodies::{AckResult, AckResults};
-use veena_contract::{TopicName, limits};
+use veena_contract::limits;
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
@@ -26,7 +26,9 @@ pub(crate) async fn ack(call: &Call<'_>, body: RequestBody) -> Result<Answer, Pr
             let how = how(extend.as_deref())?;
             let handle: ReceiptHandle = handle.parse().map_err(malformed_handle)?;
             let topic = call.topic()?;
-            settle(call, &topic, handle, how)?;
+            let result = call.state.parts.broker.settle(&call.state.tenant, &topic, handle, how).await;
+            count(call, &result);
+            result?;
             Ok(answer::empty(StatusCode::NO_CONTENT))
         }
         None => Box::pin(ack_batch(call, body, extend.as_deref())).await,
@@ -37,12 +39,10 @@ fn malformed_handle(error: veena_broker::message::MalformedHandle) -> Problem {
     Problem::malformed(error.to_string())
 }
 
-fn settle(call: &Call<'_>, topic: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
-    let result = call.state.parts.broker.settle(&call.state.tenant, topic, handle, how);
+fn count(call: &Call<'_>, result: &Result<(), SettleError>) {
     if result.is_err() {
         call.state.metrics.settles_refused.add(1);
     }
-    result
 }
 
 fn how(extend: Option<&str>) -> Result<Settle, Problem> {
@@ -71,11 +71,16 @@ async fn ack_batch(call: &Call<'_>, body: RequestBody, extend: Option<&str>) -> 
     if call.state.topic(&topic).is_none() {
         return Err(Problem::topic_not_found());
     }
-    let settled = list.iter().map(|text| {
-        let handle = text.parse().map_err(malformed_handle);
-        result_of(handle.and_then(|handle| settle(call, &topic, handle, how).map_err(Problem::from)))
+    let handles: Vec<Result<ReceiptHandle, _>> = list.iter().map(|text| text.parse()).collect();
+    let whole: Vec<ReceiptHandle> = handles.iter().filter_map(|handle| handle.as_ref().ok().copied()).collect();
+    let settled = call.state.parts.broker.settle_batch(&call.state.tenant, &topic, &whole, how).await;
+    settled.iter().for_each(|result| count(call, result));
+    let mut settled = settled.into_iter();
+    let results = handles.into_iter().map(|handle| {
+        let settled = handle.map_err(malformed_handle).map(|_| settled.next().unwrap_or(Err(SettleError::NotReached)));
+        result_of(settled.and_then(|result| result.map_err(Problem::from)))
     });
-    Ok(answer::json(StatusCode::OK, &AckResults { results: settled.collect() }))
+    Ok(answer::json(StatusCode::OK, &AckResults { results: results.collect() }))
 }
 
 fn result_of(result: Result<(), Problem>) -> AckResult {

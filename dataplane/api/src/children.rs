@@ -7,6 +7,7 @@ use veena_contract::{Command, TopicName, limits};
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
+use crate::cluster;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -26,6 +27,7 @@ pub(crate) async fn attach(call: &Call<'_>, body: RequestBody) -> Result<Answer,
         return Err(Problem::invalid("invalid argument: a topic cannot be attached to itself"));
     }
     let delay_ms = topics::delay("delay_ms", asked.delay_ms)?;
+    cluster::confirm(call.state, &child).await?;
     let view = call.state.view();
     catalog::topic(call.state, &view, &parent)?;
     catalog::topic(call.state, &view, &child)?;

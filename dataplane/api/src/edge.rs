@@ -21,7 +21,7 @@ use crate::metrics::{Metrics, Row};
 use crate::problem::Problem;
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, children, consume, health, produce, produce_batch, topic_patch, topics};
+use crate::{ack, children, cluster, consume, health, produce, produce_batch, topic_patch, topics};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -143,6 +143,13 @@ fn admit<'a>(state: &ApiState, parts: &Parts, matched: Option<Matched<'a>>, verb
 
 /// The hot routes run inside this future; the others get one of their own, so that a parked connection stays small.
 async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) -> Result<Answer, Problem> {
+    // An invalid name is the handler's to refuse.
+    if call.state.parts.cluster.is_some()
+        && let Ok(name) = TopicName::parse(&call.topic)
+        && call.state.topic(&name).is_none()
+    {
+        Box::pin(cluster::confirm(call.state, &name)).await?;
+    }
     match (route, verb) {
         (Route::Produce, _) => produce::produce(call, body).await,
         (Route::Consume, _) => consume::consume(call).await,
@@ -157,6 +164,7 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Children, Verb::Post) => Box::pin(children::attach(call, body)).await,
         (Route::Children, _) => Box::pin(children::list(call)).await,
         (Route::Child, _) => Box::pin(children::detach(call)).await,
+        (Route::ClusterMembers, _) => Box::pin(cluster::members(call)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

@@ -27,10 +27,8 @@ fn health(status: &str) -> Health {
 pub(crate) fn readyz(call: &Call<'_>) -> Result<Answer, Problem> {
     let reason = if call.state.stopping.is_cancelled() {
         Some("shutting down".to_owned())
-    } else if let Some(reason) = call.state.parts.leader.not_ready_reason() {
-        Some(format!("metastore: node is not ready: {reason}"))
     } else {
-        call.state.parts.broker.not_ready_reason()
+        call.state.parts.leader.not_ready_reason().or_else(|| call.state.parts.broker.not_ready_reason())
     };
     match reason {
         Some(reason) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, reason)),

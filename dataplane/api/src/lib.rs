@@ -10,6 +10,7 @@ mod body;
 mod budget;
 mod catalog;
 mod children;
+mod cluster;
 mod config;
 mod conn;
 mod consume;

@@ -177,8 +177,11 @@ impl From<SettleError> for Problem {
             SettleError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
             SettleError::LeaseLost => (StatusCode::GONE, ErrorCode::LeaseLost),
             SettleError::OwnerDown => return owner_down(),
+            SettleError::NotReached => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::OwnerDown),
+            SettleError::OutcomeUnknown => (StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown),
         };
-        Self::new(status, code, error.to_string()).effect(error.effect())
+        let problem = Self::new(status, code, error.to_string()).effect(error.effect());
+        if matches!(error, SettleError::NotReached | SettleError::OutcomeUnknown) { problem.plain() } else { problem }
     }
 }
 
@@ -245,6 +248,8 @@ mod tests {
         assert_eq!(head(ProduceError::DiskFull), (503, "disk_full", "none"));
         assert_eq!(head(ConsumeError::ReadFailed), (500, "internal", "none"));
         assert_eq!(head(SettleError::LeaseLost), (410, "lease_lost", "none"));
+        assert_eq!(head(SettleError::NotReached), (503, "owner_down", "none"));
+        assert_eq!(head(SettleError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
         assert_eq!(head(ReplayError::Unreadable { offset: Offset(1) }), (410, "offset_gone", "none"));
         assert_eq!(head(ProposeError::Uncertain { reason: "x".into() }), (503, "metadata_uncertain", "possible"));
         assert_eq!(head(CommandError::DelayExceedsRetention { delay_ms: 1, needed_ms: 2 }), (409, "invalid_argument", "none"));
@@ -264,6 +269,20 @@ mod tests {
             assert_eq!(answer.headers()[name], value);
         }
         assert_eq!(answer.body().len(), OWNER_DOWN.len() + 1);
+    }
+
+    #[test]
+    fn an_ack_without_an_answer_says_in_plain_text_whether_it_may_have_been_applied() {
+        for (error, text, retry_after) in [
+            (SettleError::NotReached, "the ack did not reach the partition owner and was not applied; retry", Some("1")),
+            (SettleError::OutcomeUnknown, "the partition owner did not answer; the ack may have been applied; retry", None),
+        ] {
+            let problem = Problem::from(error);
+            assert_eq!(problem.text, text);
+            let answer = problem.into_answer(7);
+            assert_eq!(answer.headers()["content-type"], "text/plain; charset=utf-8");
+            assert_eq!(answer.headers().get("retry-after").map(|value| value.to_str().expect("digits")), retry_after);
+        }
     }
 
     #[test]

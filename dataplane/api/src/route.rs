@@ -48,6 +48,8 @@ routes! {
     Consume "/v1/topics/{topic}/consume" [Get];
     /// Settles leases.
     Ack "/v1/topics/{topic}/ack" [Post];
+    /// The members of the cluster.
+    ClusterMembers "/v1/cluster/members" [Get];
     /// Does the process answer?
     Healthz "/healthz" [Get];
     /// Does it take work?
@@ -126,6 +128,7 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
     let plain = |route| Some(Matched { route, topic: Cow::Borrowed(""), child: Cow::Borrowed("") });
     let Some(rest) = path.strip_prefix("/v1/topics") else {
         return match path {
+            "/v1/cluster/members" => plain(Route::ClusterMembers),
             "/healthz" => plain(Route::Healthz),
             "/readyz" => plain(Route::Readyz),
             "/metrics" => plain(Route::Metrics),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use veena_broker::engine::Broker;
-use veena_contract::{Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, NodeId, TenantId, TopicName, TopicRecord, WallClock};
+use veena_contract::{
+    Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, TenantId, TopicName, TopicRecord, WallClock,
+};
 
 use crate::budget::Budget;
 use crate::config::ApiConfig;
@@ -29,6 +31,8 @@ pub struct ApiParts {
     pub entropy: Arc<dyn Entropy>,
     /// This node's name, shown as the owner of its partitions.
     pub node: NodeId,
+    /// The members of the cluster; `None` for a node alone.
+    pub cluster: Option<Arc<dyn Members>>,
     /// The version shown in the build metric.
     pub version: &'static str,
 }

@@ -9,6 +9,7 @@ use veena_contract::{Command, CommandError, Reroute, TopicName, TopicRecord, lim
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
+use crate::cluster;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -27,7 +28,9 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     if let Some(partitions) = patch.partitions {
         catalog::propose(call.state, |view| {
             let record = catalog::topic(call.state, view, &name)?;
-            Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions, owners: Vec::new() })
+            let added = partitions.saturating_sub(record.partitions);
+            let owners = cluster::owners(call.state, record.id, &record.owners, added);
+            Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions, owners })
         })
         .await?;
     }

@@ -8,11 +8,15 @@ use veena_broker::errors::ConsumeError;
 use veena_broker::message;
 use veena_client::bodies::{CreateTopic, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList};
 use veena_contract::records::Attachment;
-use veena_contract::{AttachEpoch, CatalogView, Command, PartitionIndex, SchemaVersion, StreamId, TopicId, TopicName, TopicRecord, limits};
+use veena_contract::{
+    AttachEpoch, CatalogView, Command, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, StreamId, TopicId, TopicName, TopicRecord,
+    limits,
+};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
+use crate::cluster;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -41,19 +45,27 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     record.schemas = document.map(|document| SchemaVersion { version: 1, document }).into_iter().collect();
 
     let Some(parent) = parent else {
-        let view = catalog::propose(call.state, |_| Ok(Command::CreateTopic { topic: record.clone(), attach: None })).await?;
+        let topic = placed(call, record);
+        let view = catalog::propose(call.state, |_| Ok(Command::CreateTopic { topic: topic.clone(), attach: None })).await?;
         return created(call, &view, &name, |topic| Topic { role: None, ..topic });
     };
+    cluster::confirm(call.state, &parent).await?;
     let inherits = asked.partitions.unwrap_or(0) == 0;
     let view = propose_attached(call, &parent, delay_ms, |view, attachment| {
         let mut topic = record.clone();
         if inherits {
             topic.partitions = catalog::topic(call.state, view, &parent)?.partitions;
         }
-        Ok(Command::CreateTopic { topic, attach: Some(attachment) })
+        Ok(Command::CreateTopic { topic: placed(call, topic), attach: Some(attachment) })
     })
     .await?;
     created(call, &view, &name, |topic| topic)
+}
+
+/// With an owner for each partition, in a cluster. The epoch is set by the state machine.
+fn placed(call: &Call<'_>, topic: TopicRecord) -> TopicRecord {
+    let owners = cluster::owners(call.state, topic.id, &[], topic.partitions);
+    TopicRecord { owners: owners.into_iter().map(|node| Ownership { node, epoch: OwnershipEpoch::default() }).collect(), ..topic }
 }
 
 fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, change: fn(Topic) -> Topic) -> Result<Answer, Problem> {
@@ -231,8 +243,9 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     }
     let stats = call.state.parts.broker.describe(&call.state.tenant, &name, only).await?;
     let first = only.map_or(0, PartitionIndex::get);
-    let node = &call.state.parts.node;
-    let partition_stats: Vec<_> = (first..).zip(stats).map(|(index, stats)| partition_stats(index, stats, &node.0)).collect();
+    // Of a partition that nobody was ever named for, the owner is the only node there is.
+    let owner_of = |index| record.owner_of(PartitionIndex(index)).map_or(&call.state.parts.node, |owner| &owner.node);
+    let partition_stats: Vec<_> = (first..).zip(stats).map(|(index, stats)| partition_stats(index, stats, &owner_of(index).0)).collect();
     let described = TopicDetail {
         partial: partition_stats.iter().any(|stats| stats.status.as_deref() != Some("ok")),
         topic: shape::topic(&view, record),

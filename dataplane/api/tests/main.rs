@@ -4,6 +4,7 @@ mod batches;
 mod blocking;
 mod cases;
 mod changes;
+mod cluster;
 mod documented;
 mod edge;
 #[path = "../../tests/fuzz.rs"]

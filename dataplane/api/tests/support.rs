@@ -81,10 +81,20 @@ impl Node {
             clock: Arc::clone(&clock),
             entropy: Arc::clone(&entropy),
             tasks: Tasks::new(Handle::current()),
+            peers: None,
         };
         let broker = Broker::open(broker_config, ports).await.expect("the engine opens");
-        let parts =
-            ApiParts { broker, catalog: catalog.clone(), writer: catalog.clone(), leader: catalog, clock, entropy, node, version: "0.0.0" };
+        let parts = ApiParts {
+            broker,
+            catalog: catalog.clone(),
+            writer: catalog.clone(),
+            leader: catalog,
+            clock,
+            entropy,
+            node,
+            cluster: None,
+            version: "0.0.0",
+        };
         let state = ApiState::new(config, parts);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");

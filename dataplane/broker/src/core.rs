@@ -16,6 +16,7 @@ use veena_storage::wal::{Destination, Wal, WalOpened, WalStream};
 use crate::consume::lease::MonoMs;
 use crate::fanout::reconcile::Fanout;
 use crate::metrics::BrokerMetrics;
+use crate::owners::elsewhere::QueueState;
 use crate::partition::{Partition, PartitionId};
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::discard::Orphans;
@@ -46,6 +47,8 @@ pub struct Core {
     pub parked: ParkedFiles,
     /// Cursors.
     pub fanout: Fanout,
+    /// What consumers of one node have at another.
+    pub queue: QueueState,
     /// Counters.
     pub metrics: BrokerMetrics,
     /// The stream of owner-synchronous produces, minted at boot; only ids come from it.
@@ -258,6 +261,7 @@ impl Core {
             orphans: Orphans::default(),
             parked,
             fanout: Fanout::default(),
+            queue: QueueState::default(),
             metrics: BrokerMetrics::default(),
             direct_stream,
             is_stopping: AtomicBool::new(false),

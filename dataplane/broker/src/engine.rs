@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tracing::{error, info, warn};
-use veena_contract::{CatalogView, ChildLink, Offset, PartitionIndex, TenantId, TopicName, WalSeq};
+use veena_contract::{BoxFuture, CatalogView, ChildLink, Offset, PartitionIndex, PeerRefusal, PeerRequest, TenantId, TopicName, WalSeq};
 use veena_storage::disk::timed::TimedDisk;
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::offline::carry;
@@ -12,9 +13,11 @@ use veena_storage::partition::FrameCache;
 use veena_storage::wal::parked::ParkedFile;
 use veena_storage::wal::{Wal, WalStatus};
 
-pub use crate::consume::reserve::Deliveries;
+pub use crate::consume::deliver::Deliveries;
 
-use crate::consume::{ack, reserve};
+use crate::consume::ack::{self, Settled};
+use crate::consume::waiters::Wanted;
+use crate::consume::{park as parking, reserve};
 use crate::core::Core;
 use crate::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
 use crate::fanout::marks;
@@ -27,7 +30,7 @@ use crate::produce::{accept, backlog, dispatch};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::tasks::OnExit;
-use crate::{layout, scrub, settle, sweep};
+use crate::{layout, owners, scrub, settle, sweep};
 
 /// How long after progress a checkpoint is written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(200);
@@ -97,7 +100,7 @@ impl Broker {
 
     /// Refuses new produce and answers parked consumers; what is in flight goes on.
     pub fn begin_stop(&self) {
-        reserve::stop_waiting(&self.core);
+        parking::stop_waiting(&self.core);
     }
 
     /// Stops the engine: tasks end, the WAL is drained, settle state is flushed and synced. Says whether all of it is durable; when not, acks
@@ -114,7 +117,7 @@ impl Broker {
             .write_io
             .run(move || {
                 for (_, topic) in worker.topics.all() {
-                    for partition in topic.partitions() {
+                    for partition in topic.owned() {
                         partition.queue_settle(&worker);
                     }
                 }
@@ -158,7 +161,7 @@ impl Broker {
         self.core.dispatch.queued()
     }
 
-    /// How many consumers wait for a message now.
+    /// How many consumers wait for a message of this node now; those of other nodes too.
     #[must_use]
     pub fn parked(&self) -> usize {
         self.core.topics.all().iter().map(|(_, topic)| topic.waiters.lock().parked()).sum()
@@ -255,15 +258,50 @@ impl Broker {
         reserve::replay(&self.core, tenant, topic, partition, offset).await
     }
 
-    /// Acks, extends or hands back one lease.
+    /// Acks, extends or hands back one lease. Waits only for another node.
     ///
     /// # Errors
     /// [`SettleError`].
-    pub fn settle(&self, tenant: &TenantId, topic: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
-        ack::settle(&self.core, tenant, topic, handle, how)
+    pub async fn settle(&self, tenant: &TenantId, topic: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
+        match ack::settle(&self.core, tenant, topic, handle, how) {
+            Settled::Here(result) => result,
+            Settled::Away(lease) => {
+                let results = Box::pin(owners::settle::settle(&self.core, vec![lease], how)).await;
+                results.into_iter().next().unwrap_or(Err(SettleError::NotReached))
+            }
+        }
     }
 
-    /// Statistics of the partitions asked for (all, or one); `None` for one whose log cannot be opened now.
+    /// Acks, extends or hands back many leases; one result for each, in their order. Other nodes are asked side by side.
+    pub async fn settle_batch(
+        &self,
+        tenant: &TenantId,
+        topic: &TopicName,
+        handles: &[ReceiptHandle],
+        how: Settle,
+    ) -> Vec<Result<(), SettleError>> {
+        let mut results = Vec::with_capacity(handles.len());
+        let (mut places, mut away) = (Vec::new(), Vec::new());
+        for handle in handles {
+            match ack::settle(&self.core, tenant, topic, *handle, how) {
+                Settled::Here(result) => results.push(result),
+                Settled::Away(lease) => {
+                    places.push(results.len());
+                    away.push(lease);
+                    results.push(Err(SettleError::NotReached));
+                }
+            }
+        }
+        if !away.is_empty() {
+            let answers = Box::pin(owners::settle::settle(&self.core, away, how)).await;
+            for (place, answer) in places.into_iter().zip(answers) {
+                results[place] = answer;
+            }
+        }
+        results
+    }
+
+    /// Statistics of the partitions asked for (all, or one); `None` for one whose log cannot be opened, or whose owner cannot be asked, now.
     ///
     /// # Errors
     /// [`ConsumeError`] for an unknown topic or partition.
@@ -273,39 +311,12 @@ impl Broker {
         name: &TopicName,
         only: Option<PartitionIndex>,
     ) -> Result<Vec<Option<PartitionStats>>, ConsumeError> {
-        let core = &self.core;
-        let topic = reserve::resolve(core, tenant, name).ok_or(ConsumeError::TopicNotFound)?;
+        let topic = reserve::resolve(&self.core, tenant, name).ok_or(ConsumeError::TopicNotFound)?;
         let count = topic.record.load().partitions;
-        let partitions = match only {
-            None => topic.partitions(),
-            Some(index) => vec![topic.partition(index).ok_or(ConsumeError::NoSuchPartition { partition: index.get(), count })?],
-        };
-        let mut stats = Vec::with_capacity(partitions.len());
-        for partition in partitions {
-            stats.push(self.partition_stats(&partition).await);
+        if let Some(index) = only.filter(|index| index.get() >= count) {
+            return Err(ConsumeError::NoSuchPartition { partition: index.get(), count });
         }
-        Ok(stats)
-    }
-
-    async fn partition_stats(&self, partition: &Arc<Partition>) -> Option<PartitionStats> {
-        let serving = partition.open(&self.core).await.ok()?;
-        let log = serving.reader.stats();
-        let scrubbed = partition.scrubbed();
-        let leases = serving.leases.lock();
-        Some(PartitionStats {
-            partition: partition.id.index,
-            segments: log.segments,
-            oldest: log.oldest,
-            log_end: log.log_end,
-            high_watermark: log.high_watermark,
-            frontier: leases.frontier(),
-            leased: leases.leased(),
-            acked_ahead: leases.acked_ahead(),
-            bytes: log.bytes,
-            oldest_segment_ms: log.oldest_segment_ms,
-            verified_up_to: scrubbed.map(|scrubbed| scrubbed.up_to),
-            verified_at_ms: scrubbed.map(|scrubbed| scrubbed.at_ms),
-        })
+        Ok(owners::look::describe_all(&self.core, &topic, only.map_or(Wanted::Any, Wanted::Only)).await)
     }
 
     /// High watermark of every partition: the exact attach point for a new child.
@@ -316,27 +327,28 @@ impl Broker {
         let Some(topic) = reserve::resolve(&self.core, tenant, name) else {
             return Err(ControlError::Propose(veena_contract::CommandError::TopicNotFound.into()));
         };
-        let mut offsets = Vec::new();
-        for partition in topic.partitions() {
-            let serving = partition.open(&self.core).await.map_err(|_| ControlError::OwnerUnavailable {
-                reason: format!("partition {} of {name} cannot be asked for its high watermark", partition.id.index),
-            })?;
-            offsets.push(serving.reader.high_watermark());
-        }
-        Ok(offsets)
+        let stats = owners::look::describe_all(&self.core, &topic, Wanted::Any).await;
+        let offset = |(index, stats): (usize, Option<PartitionStats>)| match stats {
+            Some(stats) => Ok(stats.high_watermark),
+            None => Err(ControlError::OwnerUnavailable {
+                reason: format!("partition {index} of {name} cannot be asked for its high watermark"),
+            }),
+        };
+        stats.into_iter().enumerate().map(offset).collect()
     }
 
-    /// How far each child is behind.
+    /// How far each child is behind, over all partitions of the parent that can be asked.
     pub async fn child_lags(&self, tenant: &TenantId, parent: &TopicName, children: &[ChildLink]) -> Vec<ChildLag> {
-        let view = self.catalog();
-        let Some(record) = view.topic(tenant, parent) else {
+        let Some(topic) = reserve::resolve(&self.core, tenant, parent) else {
             return Vec::new();
         };
-        let mut lags = Vec::with_capacity(children.len());
-        for link in children {
-            lags.push(self.core.fanout.lag(&self.core, record, link).await);
-        }
-        lags
+        owners::look::child_lags(&self.core, &topic, children).await
+    }
+
+    /// Serves a call of another node; `None` if it is not one of the engine's.
+    #[must_use]
+    pub fn serve_peer(&self, request: PeerRequest) -> Option<BoxFuture<'_, Result<Bytes, PeerRefusal>>> {
+        owners::serve(&self.core, request)
     }
 
     /// Why not everything is as promised now: a WAL that is latched or stands still, a full disk, acks that cannot be written, stopping. The

@@ -164,9 +164,15 @@ pub enum SettleError {
     /// The handle's lease has ended, or never was.
     #[error("receipt handle no longer matches an active reservation")]
     LeaseLost,
-    /// The partition's log cannot be opened now; leases of a former life are gone, nothing was applied.
+    /// The partition's owner is not known, or not where it is; nothing was applied.
     #[error("partition owner is down; retry later")]
     OwnerDown,
+    /// The partition's owner was not asked, or has not begun.
+    #[error("the ack did not reach the partition owner and was not applied; retry")]
+    NotReached,
+    /// The partition's owner was asked and has not answered.
+    #[error("the partition owner did not answer; the ack may have been applied; retry")]
+    OutcomeUnknown,
 }
 
 impl SettleError {
@@ -174,7 +180,8 @@ impl SettleError {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::TopicNotFound | Self::LeaseLost | Self::OwnerDown => Effect::None,
+            Self::TopicNotFound | Self::LeaseLost | Self::OwnerDown | Self::NotReached => Effect::None,
+            Self::OutcomeUnknown => Effect::Possible,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The engine: accepts, dispatches, commits, reserves, settles and fans out.
 //!
-//! It reaches disk only through `veena-storage`, the catalog only through the seams of `veena-contract`. It must never know HTTP, QUIC,
-//! Raft or another node's address.
+//! It reaches disk only through `veena-storage`, the catalog and other nodes only through the seams of `veena-contract`. It must never know
+//! HTTP, QUIC or Raft, and what is in a node's address.
 
 pub mod consume;
 pub mod core;
@@ -12,6 +12,7 @@ pub mod layout;
 pub mod message;
 pub mod metrics;
 pub mod offline;
+pub mod owners;
 pub mod partition;
 pub mod ports;
 pub mod produce;

@@ -92,7 +92,7 @@ impl Serving {
     }
 }
 
-/// One partition this node owns.
+/// One partition: of one that another node owns, only what was accepted here for it.
 pub struct Partition {
     /// Which.
     pub id: PartitionId,
@@ -201,6 +201,9 @@ impl Partition {
     /// Blocking. Makes sure the slot is open; the caller holds it.
     pub fn open_slot(self: &Arc<Self>, core: &Core, slot: &mut OwnerSlot) -> Result<Arc<Serving>, NotOpen> {
         let now = core.now_ms();
+        if !matches!(slot, OwnerSlot::Open(_)) && !core.may_open(self.id) {
+            return Err(NotOpen);
+        }
         let backoff_ms = match slot {
             OwnerSlot::Gone => return Err(NotOpen),
             OwnerSlot::Failed { retry_at, .. } if *retry_at > now => return Err(NotOpen),

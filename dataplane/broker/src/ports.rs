@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use veena_contract::{Catalog, CatalogWriter, Entropy, WallClock, Witness, limits};
+use veena_contract::{Catalog, CatalogWriter, Entropy, NodeDirectory, NodeId, PeerClient, WallClock, Witness, limits};
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
 use veena_storage::partition::{Codec, PartitionConfig};
@@ -32,6 +32,19 @@ pub struct BrokerPorts {
     pub entropy: Arc<dyn Entropy>,
     /// Starts and ends tasks.
     pub tasks: Tasks,
+    /// The other nodes; `None` for a node that is alone, to which every partition belongs.
+    pub peers: Option<Peers>,
+}
+
+/// The other nodes, as one of them sees them.
+#[derive(Clone)]
+pub struct Peers {
+    /// This node.
+    pub me: NodeId,
+    /// Makes calls.
+    pub client: Arc<dyn PeerClient>,
+    /// Who there is.
+    pub directory: Arc<dyn NodeDirectory>,
 }
 
 /// How fan-out batches.

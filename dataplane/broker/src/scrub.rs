@@ -41,7 +41,7 @@ struct Passes {
     told: BTreeMap<PartitionId, BTreeSet<(PathBuf, u64)>>,
 }
 
-/// Walks over all partitions for ever. Ends when the tasks are told to.
+/// Walks over all partitions of this node for ever. Ends when the tasks are told to.
 pub async fn run(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
     let mut passes = Passes::default();
@@ -60,7 +60,7 @@ pub async fn run(core: Arc<Core>) {
 async fn walk(core: &Arc<Core>, passes: &mut Passes) {
     let view = core.ports.catalog.view();
     let living = view.by_id.values().map(|record| core.topics.of(core, record));
-    let partitions: Vec<Arc<Partition>> = living.flat_map(|topic| topic.partitions()).collect();
+    let partitions: Vec<Arc<Partition>> = living.flat_map(|topic| topic.owned()).collect();
     let ids: BTreeSet<PartitionId> = partitions.iter().map(|partition| partition.id).collect();
     passes.begun.retain(|id, _| ids.contains(id));
     passes.told.retain(|id, _| ids.contains(id));

@@ -31,6 +31,7 @@ pub async fn run(core: Arc<Core>) {
     while !token.is_cancelled() {
         reopen_failed(&core);
         expire_leases(&core);
+        core.queue.sweep(&core);
         close_idle(&core).await;
         if Instant::now() >= space_due {
             check_space(&core).await;
@@ -164,7 +165,7 @@ pub async fn retain(core: &Arc<Core>, is_cold_walk: bool) {
     let partitions = if is_cold_walk {
         let view = core.ports.catalog.view();
         let living = view.by_id.values().map(|record| core.topics.of(core, record));
-        living.flat_map(|topic| topic.partitions().into_iter().map(move |partition| (Arc::clone(&topic), partition))).collect()
+        living.flat_map(|topic| topic.owned().into_iter().map(move |partition| (Arc::clone(&topic), partition))).collect()
     } else {
         open_partitions(core)
     };

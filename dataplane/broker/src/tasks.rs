@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::error;
 
 /// What a panic of a task means for the node.
@@ -51,6 +52,15 @@ impl Tasks {
             }
         };
         drop(self.tracker.spawn_on(guarded, &self.runtime));
+    }
+
+    /// Keeps [`stop`](Self::stop) waiting for as long as what is returned lives; `None` once the tasks are to end. For work that others ask
+    /// for, and that is no task.
+    #[must_use]
+    pub fn hold(&self) -> Option<TaskTrackerToken> {
+        // Taken before the look: who stops afterwards waits for it.
+        let held = self.tracker.token();
+        (!self.token.is_cancelled()).then_some(held)
     }
 
     /// Tells every task to end and waits until all have.

@@ -23,27 +23,55 @@ pub struct Topic {
     pub rotation: Rotation,
     /// Parked consumers.
     pub waiters: Mutex<Waiters<Arc<Notify>>>,
-    partitions: RwLock<Vec<Arc<Partition>>>,
+    partitions: RwLock<Partitions>,
     scan: AtomicU32,
     is_gone: AtomicBool,
 }
 
+/// The partitions of a topic, whoever owns them.
+#[derive(Default)]
+struct Partitions {
+    /// By index.
+    all: Vec<Arc<Partition>>,
+    /// Those of this node.
+    owned: Vec<Arc<Partition>>,
+}
+
+impl Partitions {
+    /// Adds those that the record has more, and looks whose each is.
+    fn follow(&mut self, core: &Core, record: &TopicRecord) {
+        let wanted = usize::try_from(record.partitions).unwrap_or(usize::MAX);
+        while self.all.len() < wanted {
+            let index = PartitionIndex(u32::try_from(self.all.len()).expect("invariant: below a u32 count"));
+            let dir = layout::partition_dir(&core.config.data_dir, &record.tenant, record.id, index);
+            self.all.push(Arc::new(Partition::new(PartitionId { topic: record.id, index }, dir)));
+        }
+        self.owned = self.all.iter().filter(|partition| core.is_mine(record, partition.id.index)).cloned().collect();
+    }
+}
+
 impl Topic {
-    /// Its partition of this index, if the topic has it.
+    /// Its partition of this index, if the topic has it; whoever owns it.
     #[must_use]
     pub fn partition(&self, index: PartitionIndex) -> Option<Arc<Partition>> {
-        self.partitions.read().get(usize::try_from(index.get()).ok()?).cloned()
+        self.partitions.read().all.get(usize::try_from(index.get()).ok()?).cloned()
     }
 
-    /// All partitions this node owns.
+    /// All its partitions, by index, whoever owns them.
     #[must_use]
     pub fn partitions(&self) -> Vec<Arc<Partition>> {
-        self.partitions.read().clone()
+        self.partitions.read().all.clone()
     }
 
-    /// Calls `visit` on each partition, from a start that rotates, until it says stop.
+    /// Those that this node owns: the only ones whose logs it opens.
+    #[must_use]
+    pub fn owned(&self) -> Vec<Arc<Partition>> {
+        self.partitions.read().owned.clone()
+    }
+
+    /// Calls `visit` on each partition of this node, from a start that rotates, until it says stop.
     pub fn scan(&self, mut visit: impl FnMut(&Arc<Partition>) -> bool) {
-        let partitions = self.partitions.read();
+        let partitions = &self.partitions.read().owned;
         let count = partitions.len();
         let start = usize::try_from(self.scan.fetch_add(1, Ordering::Relaxed)).unwrap_or(0) % count.max(1);
         for step in 0..count {
@@ -87,13 +115,12 @@ impl Topic {
         }
     }
 
-    fn grow(&self, core: &Core, record: &TopicRecord) {
-        let wanted = usize::try_from(record.partitions).unwrap_or(usize::MAX);
+    /// The catalog has this record now, or had: an older one changes nothing.
+    fn follow(&self, core: &Core, record: &Arc<TopicRecord>) {
         let mut partitions = self.partitions.write();
-        while partitions.len() < wanted {
-            let index = PartitionIndex(u32::try_from(partitions.len()).expect("invariant: below a u32 count"));
-            let dir = layout::partition_dir(&core.config.data_dir, &record.tenant, record.id, index);
-            partitions.push(Arc::new(Partition::new(PartitionId { topic: record.id, index }, dir)));
+        if self.record.load().revision < record.revision {
+            partitions.follow(core, record);
+            self.record.store(Arc::clone(record));
         }
     }
 }
@@ -109,23 +136,22 @@ impl Topics {
     pub fn of(&self, core: &Core, record: &Arc<TopicRecord>) -> Arc<Topic> {
         if let Some(topic) = self.by_id.read().get(&record.id) {
             if topic.record.load().revision < record.revision {
-                topic.grow(core, record);
-                topic.record.store(Arc::clone(record));
+                topic.follow(core, record);
             }
             return Arc::clone(topic);
         }
         let mut by_id = self.by_id.write();
         let topic = by_id.entry(record.id).or_insert_with(|| {
-            let topic = Topic {
+            let mut partitions = Partitions::default();
+            partitions.follow(core, record);
+            Arc::new(Topic {
                 record: ArcSwap::new(Arc::clone(record)),
                 rotation: Rotation::starting_at(core.ports.entropy.next_u64()),
                 waiters: Mutex::default(),
-                partitions: RwLock::default(),
+                partitions: RwLock::new(partitions),
                 scan: AtomicU32::new(0),
                 is_gone: AtomicBool::new(false),
-            };
-            topic.grow(core, record);
-            Arc::new(topic)
+            })
         });
         let topic = Arc::clone(topic);
         drop(by_id);

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use veena_broker::Broker;
 use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
-use veena_broker::ports::{BrokerConfig, BrokerPorts};
+use veena_broker::ports::{BrokerConfig, BrokerPorts, Peers};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
     AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, Entropy, Key, LeaderPort, LogIndex, Offset,
@@ -237,6 +238,11 @@ impl Node {
         Self::try_start_on(disk, catalog, seed, config, Io::threads(8)).await.expect("the engine opens")
     }
 
+    /// As `start_with`, as one node of several.
+    pub async fn start_among(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64, config: BrokerConfig, peers: Peers) -> Self {
+        Self::try_open(disk, catalog, seed, config, Io::inline(), Some(peers)).await.expect("the engine opens")
+    }
+
     /// As `try_start`, with blocking calls on `io`.
     pub async fn try_start_on(
         disk: Arc<dyn Disk>,
@@ -244,6 +250,17 @@ impl Node {
         seed: u64,
         config: BrokerConfig,
         io: Io,
+    ) -> Result<Self, veena_broker::OpenError> {
+        Self::try_open(disk, catalog, seed, config, io, None).await
+    }
+
+    async fn try_open(
+        disk: Arc<dyn Disk>,
+        catalog: &Arc<FakeCatalog>,
+        seed: u64,
+        config: BrokerConfig,
+        io: Io,
+        peers: Option<Peers>,
     ) -> Result<Self, veena_broker::OpenError> {
         disk.create_dir_all(&config.data_dir).expect("data directory");
         disk.sync_dir("/".as_ref()).expect("its name is durable");
@@ -258,6 +275,7 @@ impl Node {
             clock: PausedClock::new(),
             entropy: Seeded::new(seed),
             tasks: tasks.clone(),
+            peers,
         };
         let broker = Broker::open(config, ports).await?;
         Ok(Self { broker, tasks })
@@ -295,7 +313,8 @@ impl Node {
 
     pub fn settle(&self, topic: &str, delivery: &Delivery, how: Settle) -> bool {
         let handle = delivery.lease.expect("a leased delivery").handle;
-        self.broker.settle(&tenant(), &name(topic), handle, how).is_ok()
+        let (tenant, topic) = (tenant(), name(topic));
+        self.broker.settle(&tenant, &topic, handle, how).now_or_never().expect("a lease of this node is settled at once").is_ok()
     }
 
     /// Reads and acks until nothing comes for a while; every payload with the number of times it came.

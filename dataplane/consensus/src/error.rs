@@ -33,11 +33,13 @@ pub enum StartError {
     /// The cluster does not take this node, or does not answer.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// No leadership in time.
-    #[error("no leadership within {within:?}")]
+    /// No leader in time.
+    #[error("no leader of the metadata within {within:?}: {reason}")]
     NotReady {
         /// How long it was waited for.
         within: Duration,
+        /// What was found instead.
+        reason: String,
     },
 }
 

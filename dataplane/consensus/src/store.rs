@@ -26,4 +26,7 @@ pub trait SnapshotStore: Send + Sync + Clone + 'static {
 
     /// The current snapshot, if one was ever saved.
     fn load_snapshot(&self) -> StoreFuture<'_, Option<StoredSnapshot>>;
+
+    /// What tells whether every handle to the store is gone and its files are closed. It is no handle itself.
+    fn closed(&self) -> Box<dyn Fn() -> bool + Send + Sync>;
 }

@@ -10,6 +10,7 @@ pub mod limits;
 pub mod map;
 pub mod names;
 pub mod peer;
+pub mod placement;
 pub mod problem;
 pub mod records;
 pub mod witness;
@@ -21,7 +22,8 @@ pub use ids::{
 };
 pub use names::{HeaderName, InvalidName, Key, TopicName};
 pub use peer::{
-    CallerGone, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService,
+    CallerGone, Member, Members, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest,
+    PeerService,
 };
 pub use problem::{Effect, ErrorCode};
 pub use records::{ChildLink, Command, CommandError, Ownership, ParentLink, Reroute, SchemaVersion, TopicRecord};

@@ -290,10 +290,50 @@ pub const PEER_UNREACHABLE_MS_MAX: u64 = 1_000;
 pub const PEER_KEEP_ALIVE_MS: u64 = 1_000;
 /// A connection between nodes on which nothing came for this long is given up.
 pub const PEER_SILENCE_MS_MAX: u64 = 5_000;
+/// How long a node waits for the answer of a partition's owner.
+pub const OWNER_ANSWER_MS_MAX: u64 = 10_000;
+/// How long an owner whose catalog is behind that of its caller waits to catch up, before it refuses.
+pub const OWNER_CATCH_UP_MS_MAX: u64 = 1_000;
+/// How many partitions one call to an owner may name.
+pub const OWNER_CALL_PARTITIONS_MAX: usize = 4_096;
+/// How long a consumer waits for an owner that is asked for messages, before it asks another.
+pub const OWNER_CLAIM_MS_MAX: u64 = 1_000;
+/// How long an ack waits for the partition's owner.
+pub const OWNER_SETTLE_MS_MAX: u64 = 2_000;
+/// How long a description waits for the owners.
+pub const OWNER_LOOK_MS_MAX: u64 = 2_000;
+/// How long an owner that did not answer a consumer is not asked for messages again.
+pub const OWNER_SKIP_MS: u64 = 1_000;
+/// How long a consumer that was told of a message may take to claim it, before another is told: it has a few round trips, and no time to
+/// hold up what others wait for.
+pub const TOKEN_CLAIM_MS_MAX: u64 = 1_000;
+/// How many claims of other nodes an owner remembers until it hears how they ended. Of one that is forgotten, the deliveries are not counted.
+pub const OWNER_CLAIMS_MAX: usize = 65_536;
+/// How many ends of claims an owner remembers, so that a claim that comes after its end takes nothing.
+pub const OWNER_CLAIMS_ENDED_MAX: usize = 16_384;
+/// How many ends of claims and tokens are told to an owner in one call.
+pub const OWNER_ENDINGS_MAX: usize = 1_024;
+/// How many ends of claims and tokens wait to be told to one owner before the oldest are given up: their leases end by themselves.
+pub const OWNER_ENDINGS_QUEUED_MAX: usize = 65_536;
+
+/// How long a node that stops waits for others to hear that its connections end. They find out by themselves too.
+pub const PEER_CLOSE_MS_MAX: u64 = 500;
+/// How long a node waits for another to say that it is there.
+pub const MEMBER_ANSWER_MS_MAX: u64 = 1_000;
+/// How long a start waits to come into its cluster, before it says what it waits for and begins anew.
+pub const CLUSTER_ENTER_MS_MAX: u64 = 10_000;
+/// A node that joins becomes a voter by itself while there are fewer than this many: more make each change of metadata slower.
+pub const VOTERS_UNASKED_MAX: usize = 5;
+/// How long a node that could not become a voter waits before it asks again.
+pub const PROMOTE_AGAIN_MS: u64 = 1_000;
 
 const _: () = {
     assert!(PEER_KEEP_ALIVE_MS * 3 <= PEER_SILENCE_MS_MAX, "a lost probe or two are no silence");
     assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");
+    assert!(OWNER_CATCH_UP_MS_MAX < OWNER_ANSWER_MS_MAX);
+    assert!(OWNER_CALL_PARTITIONS_MAX * 12 + 64 <= PEER_WAIT_BYTES_MAX);
+    assert!(OWNER_ENDINGS_MAX * 11 + 64 <= PEER_DATA_BYTES_MAX);
+    assert!(CONSUME_SCAN_BYTES_MAX + CONSUME_BATCH_MESSAGES_MAX * HEADERS_BYTES_MAX * 2 + WAL_RECORD_BYTES_MAX <= PEER_DATA_BYTES_MAX);
     assert!(PEER_UNREACHABLE_MS_MIN <= PEER_UNREACHABLE_MS_MAX);
     assert!(METADATA_SNAPSHOT_PIECE_BYTES < METADATA_COMMAND_BYTES_MAX);
     assert!(METADATA_APPEND_BYTES_MAX < METADATA_COMMAND_BYTES_MAX);

@@ -62,10 +62,49 @@ impl PeerOp {
     pub const METADATA_BARRIER: Self = Self(5);
     /// A change of who takes part in the metadata, for the leader.
     pub const METADATA_MEMBERS: Self = Self(6);
+    /// Where a stream stands in a partition's log, from its owner.
+    pub const OWNER_OPEN: Self = Self(7);
+    /// Part of a stream, for a partition's owner.
+    pub const OWNER_COMMIT: Self = Self(8);
+    /// Messages that are produced owner-synchronously, for a partition's owner.
+    pub const OWNER_PRODUCE: Self = Self(9);
+    /// Leases of messages, from the owner of their partitions.
+    pub const OWNER_CLAIM: Self = Self(10);
+    /// A consumer waits at the owner of partitions.
+    pub const OWNER_WAIT: Self = Self(11);
+    /// Leases to be acked, extended or handed back, for their partitions' owner.
+    pub const OWNER_SETTLE: Self = Self(12);
+    /// One message without a lease, from its partition's owner.
+    pub const OWNER_READ: Self = Self(13);
+    /// Numbers of partitions, from their owner.
+    pub const OWNER_DESCRIBE: Self = Self(14);
+    /// How far children are behind partitions, from these partitions' owner.
+    pub const CURSOR_LAG: Self = Self(15);
+    /// What became of claims, and which consumers wait no more.
+    pub const OWNER_ENDINGS: Self = Self(16);
+    /// Is this node there? Nothing is asked, and nothing answered.
+    pub const NODE_ALIVE: Self = Self(17);
 
     /// The registry: every number that was ever given. Only grows.
-    pub const ALL: [Self; 6] =
-        [Self::RAFT_APPEND, Self::RAFT_VOTE, Self::RAFT_SNAPSHOT, Self::METADATA_PROPOSE, Self::METADATA_BARRIER, Self::METADATA_MEMBERS];
+    pub const ALL: [Self; 17] = [
+        Self::RAFT_APPEND,
+        Self::RAFT_VOTE,
+        Self::RAFT_SNAPSHOT,
+        Self::METADATA_PROPOSE,
+        Self::METADATA_BARRIER,
+        Self::METADATA_MEMBERS,
+        Self::OWNER_OPEN,
+        Self::OWNER_COMMIT,
+        Self::OWNER_PRODUCE,
+        Self::OWNER_CLAIM,
+        Self::OWNER_WAIT,
+        Self::OWNER_SETTLE,
+        Self::OWNER_READ,
+        Self::OWNER_DESCRIBE,
+        Self::CURSOR_LAG,
+        Self::OWNER_ENDINGS,
+        Self::NODE_ALIVE,
+    ];
 }
 
 impl fmt::Display for PeerOp {
@@ -246,6 +285,25 @@ pub trait NodeDirectory: Send + Sync + 'static {
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr>;
 }
 
+/// One member of the cluster, as the node that answers sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name and where it listens.
+    pub peer: PeerAddr,
+    /// Did it answer just now?
+    pub is_alive: bool,
+    /// Does it vote on metadata? A learner only follows.
+    pub is_voter: bool,
+    /// Does it lead? `None` if no leader is known.
+    pub is_leader: Option<bool>,
+}
+
+/// What else is known of the members.
+pub trait Members: NodeDirectory {
+    /// Asks every member whether it is there, and waits for the answers a little while.
+    fn members(&self) -> BoxFuture<'_, Vec<Member>>;
+}
+
 /// Is the caller of a request still there? For whoever is about to do something that cannot be undone.
 #[derive(Clone, Debug, Default)]
 pub struct CallerGone(Arc<AtomicBool>);
@@ -295,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_call_is_unique_and_never_changes() {
-        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! hot paths read without a lock. `propose` is the way in, `witness` the way to a confirmed read. Nothing here touches a file: the log store
 //! is handed in.
 
+mod directory;
 mod metastore;
 mod propose;
 mod replica;

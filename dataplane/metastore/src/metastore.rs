@@ -131,8 +131,20 @@ impl Metastore {
         self.enter(&[]).await
     }
 
+    /// Is the log empty, so that this node belongs to no cluster yet, or has lost what it had?
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.consensus().is_blank()
+    }
+
+    /// Is this node a member, as far as this one knows?
+    #[must_use]
+    pub fn is_member(&self, node: &NodeId) -> bool {
+        self.consensus().member(node).is_some()
+    }
+
     /// Takes part in a cluster: joins it through one of the `known` nodes if the log is empty, tells it where this node listens now, and
-    /// waits until everything that was committed when this was called is applied here.
+    /// waits until everything that was committed when this was called is applied here. May be called again when it was not in time.
     ///
     /// # Errors
     /// [`StartError`] when it is not let in, or no leader is found in time.
@@ -141,19 +153,31 @@ impl Metastore {
         self.consensus().join(known, within).await?;
         let until = Instant::now() + within;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.consensus().barrier(left).await {
-                Ok(at) => break drop(self.replica().reached(at).await),
-                Err(BarrierError::NotAMember) => return Err(StartError::Member(MemberError::NotAMember)),
-                Err(BarrierError::Stopped { reason }) => return Err(StartError::Store { detail: reason }),
-                Err(BarrierError::Unconfirmed { .. } | BarrierError::Timeout { .. }) if Instant::now() >= until => {
-                    return Err(StartError::NotReady { within });
-                }
-                // The others may be starting too.
-                Err(BarrierError::Unconfirmed { .. } | BarrierError::Timeout { .. }) => {}
+            match self.catch_up(until).await {
+                Err(StartError::NotReady { .. }) if Instant::now() < until => {}
+                other => return other,
             }
         }
-        Ok(self.consensus().announce_address(within).await?)
+    }
+
+    /// One attempt to have everything; `NotReady` if the others may only be starting too.
+    async fn catch_up(&self, until: Instant) -> Result<(), StartError> {
+        let left = || until.saturating_duration_since(Instant::now());
+        let not_ready = |reason: String| StartError::NotReady { within: self.config().consensus.ready_within, reason };
+        // Nothing comes from a leader that does not know where this node is, so that is told first.
+        match self.consensus().announce_address(left()).await {
+            Ok(()) => {}
+            Err(MemberError::NotAMember) => return Err(StartError::Member(MemberError::NotAMember)),
+            Err(MemberError::Stopped { reason }) => return Err(StartError::Store { detail: reason }),
+            Err(error) => return Err(not_ready(error.to_string())),
+        }
+        match self.consensus().barrier(left()).await {
+            Ok(at) => drop(self.replica().reached(at).await),
+            Err(BarrierError::NotAMember) => return Err(StartError::Member(MemberError::NotAMember)),
+            Err(BarrierError::Stopped { reason }) => return Err(StartError::Store { detail: reason }),
+            Err(error) => return Err(not_ready(error.to_string())),
+        }
+        Ok(())
     }
 
     /// Answers a call of another node's metastore; see [`Consensus::serve`]. `None` if it is none of them.

@@ -19,6 +19,7 @@ use veena_storage::io::Io;
 use veena_storage::partition::Codec;
 
 use crate::ballast;
+use crate::cluster::{self, EnterError, PeerPlane, PeerPort};
 use crate::config::{CodecChoice, Config};
 use crate::data_dir::{DataDir, DataDirError, keep_reached};
 use crate::room::RoomWatch;
@@ -51,6 +52,9 @@ pub enum BootError {
     /// The metastore.
     #[error("the metastore cannot start")]
     Metastore(#[from] StartError),
+    /// The cluster.
+    #[error(transparent)]
+    Cluster(#[from] EnterError),
     /// The engine.
     #[error("the engine cannot start")]
     Engine(#[from] veena_broker::OpenError),
@@ -62,6 +66,8 @@ pub struct NodeParts {
     pub data: DataDir,
     /// The metastore.
     pub metastore: Metastore,
+    /// The peer plane of a node of a cluster.
+    pub peers: Option<PeerPlane>,
     /// The engine's tasks.
     pub tasks: Tasks,
     /// The engine.
@@ -70,13 +76,30 @@ pub struct NodeParts {
     pub api: ApiState,
 }
 
-/// Opens everything below the data directory.
+impl NodeParts {
+    /// Completes once a task that the node cannot do without has died.
+    pub async fn died(&self) {
+        let peers = async {
+            match &self.peers {
+                Some(plane) => plane.died().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.tasks.token().cancelled() => {}
+            () = peers => {}
+        }
+    }
+}
+
+/// Opens everything below the data directory. With a port for other nodes, this one is a node of a cluster.
 ///
 /// # Errors
 /// [`BootError`]; what was opened is closed again.
 pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     config: &Config,
     disk: Arc<dyn Disk>,
+    port: Option<PeerPort>,
     open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
 ) -> Result<NodeParts, BootError> {
     let entropy: Arc<dyn Entropy> = Arc::new(OsEntropy);
@@ -91,13 +114,11 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
 
     // 2 the metadata log and the metastore: the engine must know which topics live
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
-    let metastore = Metastore::start(MetastoreConfig::new(data.node.clone()), log, Runtime::new(Arc::clone(&entropy))).await?;
-    let data = match bind(data, &metastore, &disk, &write_io).await {
+    let runtime = Runtime::new(Arc::clone(&entropy));
+    let (metastore, peers) = open_metastore(&data, log, port, &runtime).await?;
+    let data = match settle_in(data, &metastore, config, peers.as_ref(), &runtime, &disk, &write_io).await {
         Ok(data) => data,
-        Err(error) => {
-            metastore.shutdown().await;
-            return Err(error.into());
-        }
+        Err(error) => return Err(closed(peers, &metastore, error).await),
     };
     let catalog = Arc::new(metastore.clone());
     let follow = {
@@ -124,15 +145,18 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         clock: Arc::clone(&clock),
         entropy: Arc::clone(&entropy),
         tasks: tasks.clone(),
+        peers: peers.as_ref().map(PeerPlane::peers),
     };
     let broker = match Broker::open(broker_config(config, data.path.clone()), ports).await {
         Ok(broker) => broker,
-        Err(error) => {
-            metastore.shutdown().await;
-            return Err(error.into());
-        }
+        Err(error) => return Err(closed(peers, &metastore, error.into()).await),
     };
 
+    if let Some(plane) = &peers {
+        plane.serve_engine(broker.clone());
+        let voting = cluster::become_voter(metastore.clone(), data.node.clone(), tasks.token().clone());
+        tasks.spawn("become-voter", OnExit::Log, voting);
+    }
     tasks.spawn("room-watch", OnExit::Shutdown, room.run(tasks.token().clone()));
     tasks.spawn("follow-metadata", OnExit::Shutdown, follow(tasks.token().clone()));
 
@@ -144,10 +168,58 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         clock,
         entropy,
         node: data.node.clone(),
+        cluster: peers.as_ref().map(PeerPlane::members),
         version: env!("CARGO_PKG_VERSION"),
     };
     let api = ApiState::new(api_config(config), parts);
-    Ok(NodeParts { data, metastore, tasks, broker, api })
+    Ok(NodeParts { data, metastore, peers, tasks, broker, api })
+}
+
+/// The metastore: of a node alone, which leads it; or of a node among others, who are answered from here on.
+async fn open_metastore<L: LogStore>(
+    data: &DataDir,
+    log: L,
+    port: Option<PeerPort>,
+    runtime: &Runtime,
+) -> Result<(Metastore, Option<PeerPlane>), StartError> {
+    match port {
+        None => Ok((Metastore::start(MetastoreConfig::new(data.node.clone()), log, runtime.clone()).await?, None)),
+        Some(port) => {
+            let plane = port.serve(data, log, runtime).await?;
+            Ok((plane.metastore.clone(), Some(plane)))
+        }
+    }
+}
+
+/// Closes what was opened, since a later part cannot be: the peer plane, then the metastore.
+async fn closed(peers: Option<PeerPlane>, metastore: &Metastore, error: BootError) -> BootError {
+    if let Some(plane) = peers {
+        plane.stop().await;
+    }
+    metastore.shutdown().await;
+    error
+}
+
+/// Makes sure that the metadata and the data directory belong together, and that this node is in its cluster, if it has one.
+async fn settle_in(
+    data: DataDir,
+    metastore: &Metastore,
+    config: &Config,
+    peers: Option<&PeerPlane>,
+    runtime: &Runtime,
+    disk: &Arc<dyn Disk>,
+    io: &Io,
+) -> Result<DataDir, BootError> {
+    let end = metastore.log_end_at_start();
+    let Some(plane) = peers else {
+        let data = bind(data, metastore, disk, io).await?;
+        return Ok(check_reached(data, end, disk, io).await?);
+    };
+    // Before anybody takes this log for what it was: one that has forgotten must not join anew.
+    let data = check_reached(data, end, disk, io).await?;
+    cluster::enter(&config.cluster, plane, runtime).await?;
+    cluster::check_directory(&data, &metastore.view())?;
+    Ok(bind(data, metastore, disk, io).await?)
 }
 
 async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: &Arc<dyn Entropy>) -> Result<DataDir, DataDirError> {
@@ -156,16 +228,15 @@ async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: 
     io.run(move || DataDir::open(disk.as_ref(), &path, node.as_deref(), entropy.as_ref())).await
 }
 
+async fn check_reached(data: DataDir, end: LogIndex, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
+    let disk = Arc::clone(disk);
+    io.run(move || data.check_reached(disk.as_ref(), end).map(|()| data)).await
+}
+
 async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
     let Some(lineage) = metastore.lineage() else { return Ok(data) };
     let disk = Arc::clone(disk);
-    let end = metastore.log_end_at_start();
-    io.run(move || {
-        data.bind(disk.as_ref(), lineage)?;
-        data.check_reached(disk.as_ref(), end)?;
-        Ok(data)
-    })
-    .await
+    io.run(move || data.bind(disk.as_ref(), lineage).map(|()| data)).await
 }
 
 /// How soon what could not be kept is tried again.

@@ -152,6 +152,12 @@ impl DataDir {
         cell::write(disk, &self.path.join("node.cell"), NODE_CELL, &bytes)
     }
 
+    /// The life of the metadata that it is bound to, if it is.
+    #[must_use]
+    pub const fn lineage(&self) -> Option<LineageId> {
+        self.cell.lineage
+    }
+
     /// Binds the directory to this life of the metadata. To another one every topic here is unknown, and what is unknown is removed in the
     /// end: so it may not come near. Blocks.
     ///

@@ -5,6 +5,7 @@
 
 mod ballast;
 pub mod boot;
+pub mod cluster;
 pub mod config;
 pub mod data_dir;
 mod early;
@@ -16,6 +17,7 @@ pub mod system;
 pub mod telemetry;
 
 pub use boot::{BootError, NodeParts};
+pub use cluster::{ClusterError, EnterError, PeerPlane, PeerPort};
 pub use config::{Config, ConfigError, Flags, LogFormat, LogLevel, warn_of_unknown_variables};
 pub use data_dir::{DataDir, DataDirError};
 pub use listen::{ListenError, Listening};

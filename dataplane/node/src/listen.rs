@@ -9,14 +9,18 @@ use tokio::net::{TcpListener, lookup_host};
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is not `host:port`.
-    #[error("http.addr {addr:?}: want host:port")]
+    #[error("{key} {addr:?}: want host:port")]
     Malformed {
+        /// Which setting.
+        key: &'static str,
         /// What was configured.
         addr: String,
     },
     /// The name cannot be resolved.
-    #[error("http.addr {addr:?}: cannot be resolved")]
+    #[error("{key} {addr:?}: cannot be resolved")]
     Unresolved {
+        /// Which setting.
+        key: &'static str,
         /// What was configured.
         addr: String,
         /// Why.
@@ -25,10 +29,14 @@ pub enum ListenError {
     },
     /// Other machines would be let in, without accounts.
     #[error(
-        "http.addr {addr} is reachable from other machines and this version has no accounts: anybody could read and delete everything; \
-         listen on 127.0.0.1, or say --insecure-listen"
+        "{key} {addr} is reachable from other machines and this version has no accounts: {danger}; listen on 127.0.0.1, or say \
+         --insecure-listen"
     )]
     NotLoopback {
+        /// Which setting.
+        key: &'static str,
+        /// What could happen.
+        danger: &'static str,
         /// What it resolved to.
         addr: SocketAddr,
     },
@@ -60,24 +68,42 @@ pub(crate) fn host_and_port(addr: &str) -> Option<(&str, u16)> {
     Some((host, port.parse().ok()?))
 }
 
+/// A setting that says where to listen.
+#[derive(Clone, Copy)]
+pub(crate) struct Port {
+    pub key: &'static str,
+    /// What could happen if other machines reached it.
+    pub danger: &'static str,
+}
+
+const HTTP: Port = Port { key: "http.addr", danger: "anybody could read and delete everything" };
+
+impl Port {
+    /// Where to listen. An address that other machines can reach is refused unless `allow_open`.
+    pub(crate) async fn resolve(self, addr: &str, allow_open: bool) -> Result<SocketAddr, ListenError> {
+        let Self { key, danger } = self;
+        let (host, port) = host_and_port(addr).ok_or_else(|| ListenError::Malformed { key, addr: addr.to_owned() })?;
+        let host = if host.is_empty() { "0.0.0.0" } else { host.trim_start_matches('[').trim_end_matches(']') };
+        let unresolved = |source| ListenError::Unresolved { key, addr: addr.to_owned(), source };
+        let mut found = lookup_host((host, port)).await.map_err(unresolved)?;
+        let target = found.next().ok_or_else(|| unresolved(io::ErrorKind::NotFound.into()))?;
+        if !target.ip().is_loopback() && !allow_open {
+            return Err(ListenError::NotLoopback { key, danger, addr: target });
+        }
+        Ok(target)
+    }
+}
+
 /// Opens the port. An address that other machines can reach is refused unless `allow_open`.
 ///
 /// # Errors
 /// [`ListenError`].
 pub async fn listen(addr: &str, allow_open: bool) -> Result<Listening, ListenError> {
-    let (host, port) = host_and_port(addr).ok_or_else(|| ListenError::Malformed { addr: addr.to_owned() })?;
-    let host = if host.is_empty() { "0.0.0.0" } else { host.trim_start_matches('[').trim_end_matches(']') };
-    let unresolved = |source| ListenError::Unresolved { addr: addr.to_owned(), source };
-    let mut found = lookup_host((host, port)).await.map_err(unresolved)?;
-    let target = found.next().ok_or_else(|| unresolved(io::ErrorKind::NotFound.into()))?;
-    let is_open = !target.ip().is_loopback();
-    if is_open && !allow_open {
-        return Err(ListenError::NotLoopback { addr: target });
-    }
+    let target = HTTP.resolve(addr, allow_open).await?;
     let refused = |source| ListenError::Refused { addr: target, source };
     let listener = TcpListener::bind(target).await.map_err(refused)?;
     let addr = listener.local_addr().map_err(refused)?;
-    Ok(Listening { listener, addr, is_open })
+    Ok(Listening { listener, addr, is_open: !target.ip().is_loopback() })
 }
 
 #[cfg(test)]

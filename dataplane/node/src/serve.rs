@@ -17,6 +17,7 @@ use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::slow::SlowDisk;
 
 use crate::boot::{BootError, NodeParts, boot};
+use crate::cluster::{ClusterError, PeerPort};
 use crate::config::Config;
 use crate::early;
 use crate::listen::{ListenError, listen};
@@ -30,6 +31,9 @@ pub enum NodeError {
     /// The port.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The port for other nodes.
+    #[error(transparent)]
+    Peers(#[from] ClusterError),
     /// A part did not open.
     #[error(transparent)]
     Boot(#[from] BootError),
@@ -94,12 +98,13 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
     if listening.is_open {
         warn!(addr = %listening.addr, "other machines are let in and there are no accounts: anybody can read and delete everything");
     }
+    let port = PeerPort::open(config, allow_open, disk.as_ref()).await?;
     let mut stop = std::pin::pin!(stop);
 
     // The port answers while the parts open; who asks for work is told to come back.
     let ready = CancellationToken::new();
     let booting = async {
-        let parts = boot(config, disk, open_log).await;
+        let parts = boot(config, disk, port, open_log).await;
         ready.cancel();
         parts
     };
@@ -116,7 +121,7 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
     let mut http = std::pin::pin!(veena_api::serve(listening.listener, parts.api.clone(), stopping.clone()));
     let why = tokio::select! {
         () = &mut stop => None,
-        () = parts.tasks.token().cancelled() => Some(NodeError::TaskDied),
+        () = parts.died() => Some(NodeError::TaskDied),
         ended = &mut http => Some(NodeError::Http(ended.err().unwrap_or_else(|| std::io::ErrorKind::UnexpectedEof.into()))),
     };
     if matches!(why, Some(NodeError::Http(_))) {
@@ -133,12 +138,16 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
     why.map_or(Ok(()), Err)
 }
 
-/// Ends the parts in reverse: the engine flushes settle state, then the metastore, then the lock is released.
+/// Ends the parts in reverse: the engine flushes settle state, then other nodes are answered no more, then the metastore, then the lock is
+/// released.
 async fn stop_parts(parts: NodeParts) -> Result<(), NodeError> {
-    let NodeParts { data, metastore, tasks: _, broker, api } = parts;
+    let NodeParts { data, metastore, peers, tasks: _, broker, api } = parts;
     drop(api);
     let stopped = timeout(STOP_TIMEOUT, async {
         let is_durable = broker.stop().await;
+        if let Some(plane) = peers {
+            plane.stop().await;
+        }
         metastore.shutdown().await;
         is_durable
     });

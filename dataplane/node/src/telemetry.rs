@@ -19,8 +19,9 @@ fn directives(level: LogLevel) -> String {
         LogLevel::Warn => ("warn", "warn"),
         LogLevel::Error => ("error", "error"),
     };
-    // The raft library speaks of every election and of the missing peers of a single node.
-    format!("{libraries},veena={own},openraft=error")
+    // The raft library speaks of every election; and, as of an error, of every call to a node that is down: the peer plane tells that once.
+    // What ends a member is told by what is left of it.
+    format!("{libraries},veena={own},openraft=error,openraft::replication=off,openraft::core::raft_core=off")
 }
 
 /// Sends every log event of this process to the standard error stream.

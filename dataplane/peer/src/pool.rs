@@ -65,6 +65,8 @@ enum ConnectError {
     SomebodyElse(NodeId),
     #[error("this node does not talk to it")]
     NotAdmitted,
+    #[error("it does not know the cluster secret of this node, or is no node of ours ({0})")]
+    OtherSecret(String),
     #[error(transparent)]
     Hello(#[from] HelloError),
 }
@@ -118,8 +120,13 @@ impl Shared {
             ConnectError::Hello(HelloError::Refused(refusal)) => PeerError::Refused { node: to.node.clone(), refusal },
             error => unreachable(&to.node, &error.to_string()),
         });
+        let is_first = |slot: &Slot| slot.pause <= Duration::from_millis(limits::PEER_UNREACHABLE_MS_MIN);
         match &made {
             Ok(_) => info!(node = %to.node, %class, addr = %to.addr, "connected"),
+            // Told once: it is tried again and again.
+            Err(error) if self.slots.lock().get(&(to.node.clone(), class)).is_some_and(is_first) => {
+                info!(%class, addr = %to.addr, %error, "no connection; it is tried again until there is one");
+            }
             Err(error) => debug!(%class, addr = %to.addr, %error, "no connection"),
         }
         if let Some(slot) = self.slots.lock().get_mut(&(to.node, class)) {
@@ -140,7 +147,7 @@ impl Shared {
         // A node that does not know our newest secret yet may know the one before.
         for (secret, config) in self.endpoint.clients(class) {
             match self.connect_under(to, addr, secret, config).await {
-                Err(ConnectError::Refused(reason)) => last = ConnectError::Refused(reason),
+                Err(error @ (ConnectError::Refused(_) | ConnectError::OtherSecret(_))) => last = error,
                 done => return done,
             }
         }
@@ -167,6 +174,7 @@ impl Shared {
             self.endpoint.quic.connect_with(config.clone(), addr, &tls::server_name(secret)).map_err(|error| refused(&error))?;
         let connection = connecting.await.map_err(|error| match error {
             quinn::ConnectionError::TimedOut => ConnectError::Silent,
+            error if is_of_tls(&error) => ConnectError::OtherSecret(error.to_string()),
             error => refused(&error),
         })?;
         let there = self.greeted(&connection, secret).await;
@@ -186,6 +194,17 @@ impl Shared {
             error => ConnectError::Hello(error),
         })
     }
+}
+
+/// Did TLS fail, on either side? Nodes of one cluster always agree on it.
+fn is_of_tls(error: &quinn::ConnectionError) -> bool {
+    let code = match error {
+        quinn::ConnectionError::TransportError(error) => error.code,
+        quinn::ConnectionError::ConnectionClosed(close) => close.error_code,
+        _ => return false,
+    };
+    // RFC 9001, 4.8: a TLS alert and this
+    (0x100..0x200).contains(&u64::from(code))
 }
 
 pub(crate) fn unreachable(node: &NodeId, reason: &str) -> PeerError {

@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) db: Arc<DB>,
     pub(crate) tail: Arc<Mutex<Tail>>,
     pub(crate) writer: Writer,
+    /// The last to go: the files are closed then.
+    pub(crate) open: Arc<()>,
 }
 
 /// An open store. Clones are handles to the same one; the files are closed when the last is dropped. Implements
@@ -98,7 +100,7 @@ impl RaftStore {
         let tail = Arc::new(Mutex::new(tail));
         let io = |e: std::io::Error| OpenError::Io { path: dir.to_owned(), detail: e.to_string() };
         let writer = Writer::start(db.clone(), tail.clone()).map_err(io)?;
-        Ok(Self { inner: Arc::new(Inner { db, tail, writer }) })
+        Ok(Self { inner: Arc::new(Inner { db, tail, writer, open: Arc::default() }) })
     }
 
     /// Why the store takes no writes any more, if a write or a sync has failed.

@@ -32,6 +32,11 @@ impl SnapshotStore for RaftStore {
         let db = self.inner.db.clone();
         Box::pin(async move { tokio::task::spawn_blocking(move || load(&db)).await.map_err(io::Error::other)? })
     }
+
+    fn closed(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        let open = Arc::downgrade(&self.inner.open);
+        Box::new(move || open.strong_count() == 0)
+    }
 }
 
 /// 1 chunks under a new id, 2 synced, 3 the key that makes them current, synced, 4 the chunks before it go. A crash before 3 leaves chunks

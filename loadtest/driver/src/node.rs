@@ -75,6 +75,14 @@ impl NodeConfig {
         Ok(command)
     }
 
+    /// Starts the binary and waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(&self, addr: SocketAddr) -> anyhow::Result<Process> {
+        Process::start(&mut self.command(addr)?)
+    }
+
     /// Starts the binary and waits until it has ended by itself.
     ///
     /// # Errors
@@ -208,7 +216,7 @@ impl NodeProcess {
     /// # Errors
     /// It cannot be started, ends, or is not ready after a minute.
     pub async fn start_on(config: NodeConfig, addr: SocketAddr) -> anyhow::Result<Self> {
-        let process = Process::start(&mut config.command(addr)?)?;
+        let process = config.spawn(addr)?;
         let mut node = Self { process, config, addr, recorder: None };
         node.wait_ready(Duration::from_secs(60)).await?;
         Ok(node)

@@ -163,7 +163,7 @@ impl Client {
                     let (record, handle, _) = stale.swap_remove(at);
                     self.world.tally.add(Kind::StaleHandle);
                     let how = *self.chance.pick(&[Settle::Nack, Settle::Ack, Settle::Extend]);
-                    self.settle(&record, handle, how);
+                    self.settle(&record, handle, how).await;
                 }
             }
             let pause = if is_empty { self.chance.ms(5, 200) } else { self.chance.ms(0, 40) };
@@ -233,23 +233,23 @@ impl Client {
         let visibility = record.visibility_timeout_ms;
         match self.chance.below(100) {
             0..=64 => {
-                self.settle(record, lease.handle, Settle::Ack);
+                self.settle(record, lease.handle, Settle::Ack).await;
             }
             65..=74 => {
                 let pause = self.chance.ms(0, visibility);
                 tokio::time::sleep(pause).await;
-                self.settle(record, lease.handle, Settle::Ack);
+                self.settle(record, lease.handle, Settle::Ack).await;
             }
             75..=81 => {
-                self.settle(record, lease.handle, Settle::Nack);
+                self.settle(record, lease.handle, Settle::Nack).await;
             }
             82..=88 => {
                 let pause = self.chance.ms(0, visibility / 2);
                 tokio::time::sleep(pause).await;
-                self.settle(record, lease.handle, Settle::Extend);
+                self.settle(record, lease.handle, Settle::Extend).await;
                 let pause = self.chance.ms(0, visibility);
                 tokio::time::sleep(pause).await;
-                self.settle(record, lease.handle, Settle::Ack);
+                self.settle(record, lease.handle, Settle::Ack).await;
             }
             89..=92 => self.world.tally.add(Kind::LeaseLeft),
             _ => {
@@ -261,13 +261,13 @@ impl Client {
     }
 
     /// Settles one lease and says whether it was applied. The topic may be another incarnation by now; then the handle is nobody's.
-    pub fn settle(&self, record: &TopicRecord, handle: ReceiptHandle, how: Settle) -> bool {
+    pub async fn settle(&self, record: &TopicRecord, handle: ReceiptHandle, how: Settle) -> bool {
         let is_same = self.record(record.name.as_str()).is_some_and(|living| living.id == record.id);
         if !is_same {
             return false;
         }
         let at = self.world.time.stamp_us();
-        let answer = self.broker.settle(&tenant(), &record.name, handle, how);
+        let answer = self.broker.settle(&tenant(), &record.name, handle, how).await;
         let outcome = answer.as_ref().map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok);
         let how = match how {
             Settle::Ack => How::Ack,

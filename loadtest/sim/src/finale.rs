@@ -129,7 +129,7 @@ impl Last<'_> {
                     is_quiet = false;
                     for delivery in &deliveries {
                         let Some(lease) = delivery.lease else { continue };
-                        if !judge.settle(&record, lease.handle, Settle::Ack) {
+                        if !judge.settle(&record, lease.handle, Settle::Ack).await {
                             self.world.complain(format!("a fresh lease of {} cannot be acked: {}", record.name, lease.handle));
                         }
                     }
@@ -203,7 +203,7 @@ impl Last<'_> {
         let Some(lease) = first.first().and_then(|delivery| delivery.lease) else { return };
         let nack = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            settler.settle(&record, lease.handle, Settle::Nack)
+            settler.settle(&record, lease.handle, Settle::Nack).await
         };
         let (found, is_nacked) = tokio::join!(tokio::time::timeout(within(20), park(JUDGE + 4, chance)), nack);
         if !matches!(found, Ok(Some(_))) {
@@ -215,7 +215,7 @@ impl Last<'_> {
             return self.world.complain("a parked consumer was not told of a lease that ran out".to_owned());
         };
         let Some(lease) = last.first().and_then(|delivery| delivery.lease) else { return };
-        if !settler.settle(&record, lease.handle, Settle::Ack) {
+        if !settler.settle(&record, lease.handle, Settle::Ack).await {
             self.world.complain(format!("the last lease of {} cannot be acked", name("alpha")));
         }
     }

@@ -65,6 +65,7 @@ impl Node {
             clock: world.time.clone(),
             entropy,
             tasks: tasks.clone(),
+            peers: None,
         };
         let broker = Broker::open(config, ports).await.map_err(|error| error.to_string())?;
         Ok(Self { broker, metastore, tasks })

@@ -2,8 +2,8 @@
 
 use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
-    AckBatch, AckResults, AttachChild, BatchAccepted, Children, CommitResults, Committed, CreateTopic, Health, Message, MessageBatch,
-    PatchTopic, ProduceBatch, SchemaHistory, Topic, TopicDetail, TopicList,
+    AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, CommitResults, Committed, CreateTopic, Health, Message,
+    MessageBatch, PatchTopic, ProduceBatch, SchemaHistory, Topic, TopicDetail, TopicList,
 };
 use veena_contract::ErrorCode::{self, *};
 
@@ -103,8 +103,10 @@ const TOO_MANY: Refusals = refused(429, &[RateLimited]);
 const BAD_QUERY: Refusals = refused(400, &[MalformedRequest, InvalidArgument]);
 const PANIC: Refusals = refused(500, &[Internal]);
 const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain]);
-const OWNER_DOWN: Refusals = Refusals { status: 503, codes: &[OwnerDown], form: Form::Text };
-const OWNER_DOWN_OR_STOPPING: Refusals = Refusals { status: 503, codes: &[OwnerDown, NotReady], form: Form::Either };
+/// A node of a cluster says "not found" only of what the leader does not know either.
+const UNCONFIRMED: Refusals = refused(503, &[MetadataUnavailable]);
+const OWNER_DOWN: Refusals = Refusals { status: 503, codes: &[OwnerDown, MetadataUnavailable], form: Form::Either };
+const OWNER_DOWN_OR_STOPPING: Refusals = Refusals { status: 503, codes: &[OwnerDown, MetadataUnavailable, NotReady], form: Form::Either };
 
 /// What any operation may answer: for another method of its path, to a head that is too large, and to a write that any web page could send.
 pub(super) fn everywhere(verb: Verb) -> &'static [Refusals] {
@@ -163,7 +165,7 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[Input::Number("partition", "Only this partition.")],
         body: Body::None,
         answers: &[answer(200, "The topic.", Shape::Json(shape::<TopicDetail>))],
-        refusals: &[BAD_QUERY, NO_TOPIC, PANIC],
+        refusals: &[BAD_QUERY, NO_TOPIC, PANIC, UNCONFIRMED],
     },
     Operation {
         route: Route::Topic,
@@ -201,7 +203,7 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[],
         body: Body::None,
         answers: &[answer(200, "Every version, oldest first.", Shape::Json(shape::<SchemaHistory>))],
-        refusals: &[NO_TOPIC, PANIC],
+        refusals: &[NO_TOPIC, PANIC, UNCONFIRMED],
     },
     Operation {
         route: Route::Children,
@@ -211,7 +213,7 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[],
         body: Body::None,
         answers: &[answer(200, "The children.", Shape::Json(shape::<Children>))],
-        refusals: &[NO_TOPIC, PANIC],
+        refusals: &[NO_TOPIC, PANIC, UNCONFIRMED],
     },
     Operation {
         route: Route::Children,
@@ -265,7 +267,7 @@ pub(super) const ALL: &[Operation] = &[
             TOO_MANY,
             refused(500, &[Internal, LogPoisoned]),
             refused(502, &[OutcomeUnknown]),
-            refused(503, &[Overloaded, OwnerDown, DiskFull, NotReady, ValidationBusy]),
+            refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, ValidationBusy]),
         ],
     },
     Operation {
@@ -288,7 +290,7 @@ pub(super) const ALL: &[Operation] = &[
             TOO_MANY,
             refused(500, &[Internal, LogPoisoned]),
             refused(502, &[OutcomeUnknown]),
-            refused(503, &[Overloaded, OwnerDown, DiskFull, NotReady, ValidationBusy]),
+            refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, ValidationBusy]),
         ],
     },
     Operation {
@@ -333,7 +335,26 @@ pub(super) const ALL: &[Operation] = &[
         ],
         body: Body::Optional(Shape::Json(shape::<AckBatch>), "Leases that are settled together."),
         answers: &[answer(200, "What became of each lease.", Shape::Json(shape::<AckResults>)), answer(204, "Settled.", Shape::Nothing)],
-        refusals: &[BAD_QUERY, NO_TOPIC, TOO_SLOW, refused(410, &[LeaseLost]), TOO_LARGE, PANIC, OWNER_DOWN],
+        refusals: &[
+            BAD_QUERY,
+            NO_TOPIC,
+            TOO_SLOW,
+            refused(410, &[LeaseLost]),
+            TOO_LARGE,
+            PANIC,
+            refused(502, &[OutcomeUnknown]),
+            OWNER_DOWN,
+        ],
+    },
+    Operation {
+        route: Route::ClusterMembers,
+        verb: Verb::Get,
+        id: "clusterMembers",
+        summary: "Lists the members of the cluster.",
+        inputs: &[Input::Text("detail", "`true`: with who votes and who leads.")],
+        body: Body::None,
+        answers: &[answer(200, "The members.", Shape::Json(shape::<ClusterMembers>))],
+        refusals: &[BAD_QUERY, PANIC],
     },
     Operation {
         route: Route::Healthz,

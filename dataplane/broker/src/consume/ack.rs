@@ -1,4 +1,4 @@
-//! Settle a lease: ack, extend, hand back. Never waits for I/O.
+//! Settle a lease: ack, extend, hand back. Never waits for I/O; for another node only if that has granted the lease.
 
 use std::sync::Arc;
 
@@ -8,14 +8,46 @@ use crate::consume::reserve;
 use crate::core::Core;
 use crate::errors::SettleError;
 use crate::message::{ReceiptHandle, Settle};
+use crate::owners::Place;
+use crate::owners::settle::Away;
+use crate::partition::Partition;
+use crate::topics::Topic;
 
-/// Settles one lease.
+/// A lease was settled here, or another node has to be asked.
+pub(crate) enum Settled {
+    /// Here.
+    Here(Result<(), SettleError>),
+    /// There.
+    Away(Away),
+}
+
+/// Settles one lease, if this node owns its partition. A handle of another topic, of a partition the topic lacks or of a former life is a lost
+/// lease.
+pub(crate) fn settle(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, handle: ReceiptHandle, how: Settle) -> Settled {
+    let Some(topic) = reserve::resolve(core, tenant, name) else {
+        return Settled::Here(Err(SettleError::TopicNotFound));
+    };
+    let Some(partition) = topic.partition(handle.partition) else {
+        return Settled::Here(Err(SettleError::LeaseLost));
+    };
+    match core.place_of(&topic.record.load(), handle.partition) {
+        Place::Mine => Settled::Here(settle_here(core, &topic, &partition, handle, how)),
+        Place::At { addr, epoch } => Settled::Away(Away { addr, epoch, topic: partition.id.topic, handle }),
+        Place::Nowhere => Settled::Here(Err(SettleError::OwnerDown)),
+    }
+}
+
+/// Settles one lease of a partition of this node.
 ///
 /// # Errors
-/// [`SettleError`]. A handle of another topic, of a partition the topic lacks or of a former life is a lost lease.
-pub fn settle(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
-    let topic = reserve::resolve(core, tenant, name).ok_or(SettleError::TopicNotFound)?;
-    let partition = topic.partition(handle.partition).ok_or(SettleError::LeaseLost)?;
+/// [`SettleError::LeaseLost`].
+pub(crate) fn settle_here(
+    core: &Arc<Core>,
+    topic: &Topic,
+    partition: &Arc<Partition>,
+    handle: ReceiptHandle,
+    how: Settle,
+) -> Result<(), SettleError> {
     let serving = partition.serving().ok_or(SettleError::LeaseLost)?;
     let now = core.now_ms();
     let outcome = {

@@ -4,81 +4,36 @@
 //! counted. No ack ever waits for what happens here: reads run outside the lease table's lock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
 use tracing::{error, warn};
-use veena_contract::{Offset, PartitionIndex, TenantId, TopicName, TopicRecord, limits};
+use veena_contract::{Offset, PartitionIndex, TenantId, TopicName, TopicRecord};
 use veena_storage::envelope::Envelope;
 use veena_storage::partition::{LogReader, ReadError, StoredRecord};
 
+use crate::consume::deliver::{Deliveries, Held};
 use crate::consume::lease::{Granted, LeaseCaps};
-use crate::consume::waiters::{Ticket, Wanted};
+use crate::consume::park;
+use crate::consume::waiters::Wanted;
 use crate::core::Core;
 use crate::errors::{ConsumeError, ReplayError};
 use crate::message::{ConsumeRequest, Delivery, Leased, ReceiptHandle};
+use crate::owners::wire::Tenure;
+use crate::owners::{Place, elsewhere, look};
 use crate::partition::{Partition, Serving};
 use crate::topics::Topic;
 
-/// Leases on their way to a client. Dropped without [`Deliveries::written`], every one is released at once and not counted.
-pub struct Deliveries {
-    core: Arc<Core>,
-    topic: Arc<Topic>,
-    messages: Vec<Delivery>,
-    /// Beside each message, where its lease is.
-    held: Vec<Held>,
+/// How much is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// At most this many messages.
+    pub messages_max: usize,
+    /// At most this many bytes of keys and payloads (the first message is always taken).
+    pub bytes_max: usize,
 }
 
-struct Held {
-    partition: Arc<Partition>,
-    serving: Arc<Serving>,
-    offset: Offset,
-    nonce: u64,
-}
-
-impl Deliveries {
-    fn new(core: &Arc<Core>, topic: &Arc<Topic>) -> Self {
-        Self { core: Arc::clone(core), topic: Arc::clone(topic), messages: Vec::new(), held: Vec::new() }
-    }
-
-    /// The messages, in order of reservation.
-    #[must_use]
-    pub fn messages(&self) -> &[Delivery] {
-        &self.messages
-    }
-
-    /// Releases the messages from `len` on: they did not fit the answer.
-    pub fn truncate(&mut self, len: usize) {
-        self.messages.truncate(len);
-        for held in self.held.drain(len.min(self.held.len())..) {
-            release(&self.core, &self.topic, &held);
-        }
-    }
-
-    /// The answer has been handed to the client's socket: the leases stand, the deliveries count.
-    pub fn written(mut self) {
-        for (held, message) in self.held.drain(..).zip(&self.messages) {
-            held.serving.leases.lock().delivered(held.offset);
-            held.partition.counts.on_consumed(message.payload.len());
-            held.partition.queue_settle(&self.core);
-            self.core.metrics.messages_delivered.add(1);
-        }
-    }
-}
-
-impl Drop for Deliveries {
-    fn drop(&mut self) {
-        self.truncate(0);
-    }
-}
-
-fn release(core: &Arc<Core>, topic: &Arc<Topic>, held: &Held) {
-    let released = held.serving.leases.lock().release(core.now_ms(), held.offset, held.nonce);
-    // Who is woken for a log that is closed would release in turn, and wake the next, without end.
-    let is_takeable = || held.partition.serving().is_some_and(|serving| is_takeable(core, &topic.record.load(), &serving));
-    if released.is_ok() && is_takeable() {
-        topic.wake(held.partition.id.index, 1);
+impl From<&ConsumeRequest> for Demand {
+    fn from(request: &ConsumeRequest) -> Self {
+        Self { messages_max: request.messages_max, bytes_max: request.bytes_max }
     }
 }
 
@@ -99,79 +54,17 @@ pub async fn consume(core: &Arc<Core>, request: &ConsumeRequest) -> Result<Deliv
             Wanted::Only(index)
         }
     };
-    let found = attempt(core, &topic, request, wanted, false).await?;
-    if !found.messages.is_empty() || request.wait.is_zero() || core.is_stopping() {
+    let found = attempt(core, &topic, request.into(), candidates(core, &topic, wanted), wanted, false).await?;
+    if !found.is_empty() {
         return Ok(found);
     }
-    wait(core, &topic, request, wanted).await
-}
-
-/// A consumer's place among the parked; leaving it passes a baton on.
-struct Parked<'a> {
-    core: &'a Core,
-    topic: &'a Topic,
-    wanted: Wanted,
-    ticket: Ticket,
-}
-
-impl Drop for Parked<'_> {
-    fn drop(&mut self) {
-        let had_baton = self.topic.waiters.lock().leave(self.wanted, self.ticket);
-        if had_baton {
-            wake_takeable(self.core, self.topic);
-        }
+    if core.ports.peers.is_some() {
+        return Box::pin(elsewhere::consume(core, &topic, request, wanted)).await;
     }
-}
-
-async fn wait(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Deliveries, ConsumeError> {
-    let deadline = Instant::now() + request.wait;
-    let waker = Arc::new(Notify::new());
-    let ticket = {
-        let mut waiters = topic.waiters.lock();
-        if waiters.parked() >= limits::WAITERS_PER_TOPIC_MAX {
-            return Err(ConsumeError::TooManyWaiters { limit: limits::WAITERS_PER_TOPIC_MAX });
-        }
-        waiters.park(wanted, Arc::clone(&waker))
-    };
-    let parked = Parked { core, topic, wanted, ticket };
-    loop {
-        // What became takeable before this consumer stood in line, or while it held a baton, is handed out here.
-        wake_takeable(core, topic);
-        tokio::select! {
-            () = waker.notified() => {}
-            () = tokio::time::sleep_until(deadline) => return Ok(Deliveries::new(core, topic)),
-        }
-        if topic.is_gone() {
-            return Err(ConsumeError::TopicNotFound);
-        }
-        if core.is_stopping() {
-            return Ok(Deliveries::new(core, topic));
-        }
-        let found = attempt(core, topic, request, wanted, true).await?;
-        if !found.messages.is_empty() {
-            drop(parked);
-            return Ok(found);
-        }
-        topic.waiters.lock().return_baton(wanted, ticket);
+    if request.wait.is_zero() || core.is_stopping() {
+        return Ok(found);
     }
-}
-
-/// Hands a baton to whoever is first in line, for each partition that has something to take.
-pub fn wake_takeable(core: &Core, topic: &Topic) {
-    if topic.waiters.lock().parked() == 0 {
-        return;
-    }
-    let record = topic.record.load_full();
-    let mut takeable = Vec::new();
-    topic.scan(|partition| {
-        if partition.serving().is_some_and(|serving| is_takeable(core, &record, &serving)) {
-            takeable.push(partition.id.index);
-        }
-        true
-    });
-    for index in takeable {
-        topic.wake(index, 1);
-    }
+    park::wait(core, &topic, request, wanted).await
 }
 
 /// Would a reservation succeed? Not while the log is closed after a failure: whoever was woken would find nothing and ask at once again.
@@ -190,17 +83,18 @@ pub fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Option<Arc<T
     Some(core.topics.of(core, record)).filter(|topic| !topic.is_gone())
 }
 
-/// One pass over the partitions wanted. A newcomer leaves partitions alone that others stand in line for.
-async fn attempt(
+/// One pass over the partitions given. A newcomer leaves those alone that others stand in line for.
+pub(crate) async fn attempt(
     core: &Arc<Core>,
     topic: &Arc<Topic>,
-    request: &ConsumeRequest,
+    demand: Demand,
+    partitions: Vec<Arc<Partition>>,
     wanted: Wanted,
     is_in_line: bool,
 ) -> Result<Deliveries, ConsumeError> {
-    let mut found = Deliveries::new(core, topic);
+    let mut found = Deliveries::none(core, topic);
     let mut bytes = 0;
-    for partition in candidates(topic, wanted) {
+    for partition in partitions {
         let serving = match partition.serving() {
             Some(serving) => serving,
             None if partition.is_asleep_and_empty() => continue,
@@ -216,23 +110,24 @@ async fn attempt(
             }
             continue;
         }
-        let taken = take(core, topic, &partition, serving, request, &mut found, &mut bytes).await;
+        let taken = take(core, topic, &partition, serving, demand, &mut found, &mut bytes).await;
         match taken {
             Err(ConsumeError::OwnerDown) if wanted == Wanted::Any => continue,
-            Err(error) if found.messages.is_empty() => return Err(error),
+            Err(error) if found.is_empty() => return Err(error),
             Err(_) | Ok(()) => {}
         }
-        if found.messages.len() >= request.messages_max || bytes >= request.bytes_max {
+        if found.messages().len() >= demand.messages_max || bytes >= demand.bytes_max {
             break;
         }
     }
     Ok(found)
 }
 
-fn candidates(topic: &Topic, wanted: Wanted) -> Vec<Arc<Partition>> {
+/// The partitions of this node that a consumer asks for.
+pub(crate) fn candidates(core: &Core, topic: &Topic, wanted: Wanted) -> Vec<Arc<Partition>> {
     let mut candidates = Vec::new();
     match wanted {
-        Wanted::Only(index) => candidates.extend(topic.partition(index)),
+        Wanted::Only(index) => candidates.extend(topic.partition(index).filter(|_| core.is_mine(&topic.record.load(), index))),
         Wanted::Any => topic.scan(|partition| {
             candidates.push(Arc::clone(partition));
             true
@@ -247,13 +142,13 @@ async fn take(
     topic: &Arc<Topic>,
     partition: &Arc<Partition>,
     mut serving: Arc<Serving>,
-    request: &ConsumeRequest,
+    demand: Demand,
     found: &mut Deliveries,
     bytes: &mut usize,
 ) -> Result<(), ConsumeError> {
     let record = topic.record.load_full();
     let mut has_reopened = false;
-    while found.messages.len() < request.messages_max && (*bytes < request.bytes_max || found.messages.is_empty()) {
+    while found.messages().len() < demand.messages_max && (*bytes < demand.bytes_max || found.is_empty()) {
         let granted = {
             let nonce = (core.ports.entropy.next_u64() & i64::MAX.cast_unsigned()).max(1);
             let high_watermark = serving.reader.high_watermark();
@@ -307,8 +202,7 @@ struct Unread<'a> {
 impl Unread<'_> {
     fn keep(mut self, found: &mut Deliveries, delivery: Delivery) {
         if let Some(held) = self.held.take() {
-            found.held.push(held);
-            found.messages.push(delivery);
+            found.keep(held, delivery);
         }
     }
 }
@@ -316,7 +210,7 @@ impl Unread<'_> {
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
         if let Some(held) = &self.held {
-            release(self.core, self.topic, held);
+            held.release(self.core, self.topic);
         }
     }
 }
@@ -364,7 +258,7 @@ fn message(partition: PartitionIndex, stored: &StoredRecord, lease: Option<Lease
     })
 }
 
-/// Reads one message without a lease; `None` at or above the high watermark.
+/// Reads one message without a lease, wherever it is; `None` at or above the high watermark.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -376,9 +270,21 @@ pub async fn replay(
     offset: Offset,
 ) -> Result<Option<Delivery>, ReplayError> {
     let topic = resolve(core, tenant, name).ok_or(ReplayError::TopicNotFound)?;
-    let count = topic.record.load().partitions;
-    let partition = topic.partition(index).filter(|_| index.get() < count);
-    let partition = partition.ok_or(ReplayError::NoSuchPartition { partition: index.get(), count })?;
+    let record = topic.record.load_full();
+    let partition = topic.partition(index).filter(|_| index.get() < record.partitions);
+    let partition = partition.ok_or(ReplayError::NoSuchPartition { partition: index.get(), count: record.partitions })?;
+    match core.place_of(&record, index) {
+        Place::Mine => replay_here(core, &partition, offset).await,
+        Place::At { addr, epoch } => Box::pin(look::read(core, &addr, &Tenure { partition: partition.id, epoch }, offset)).await,
+        Place::Nowhere => Err(ReplayError::OwnerDown),
+    }
+}
+
+/// Reads one message of a partition of this node without a lease; `None` at or above the high watermark.
+///
+/// # Errors
+/// [`ReplayError`].
+pub async fn replay_here(core: &Arc<Core>, partition: &Arc<Partition>, offset: Offset) -> Result<Option<Delivery>, ReplayError> {
     let mut serving = partition.open(core).await.map_err(|_| ReplayError::OwnerDown)?;
     partition.touch(core.now_ms());
     let mut outcome = read(core, &serving.reader, offset).await;
@@ -387,7 +293,7 @@ pub async fn replay(
         outcome = read(core, &serving.reader, offset).await;
     }
     match outcome {
-        Ok(stored) => message(index, &stored, None).map(Some).ok_or(ReplayError::Unreadable { offset }),
+        Ok(stored) => message(partition.id.index, &stored, None).map(Some).ok_or(ReplayError::Unreadable { offset }),
         Err(ReadError::NotYet) => Ok(None),
         Err(ReadError::BelowOldest { oldest }) => Err(ReplayError::AgedOut { offset, oldest }),
         Err(ReadError::Unreadable { .. }) => Err(ReplayError::Unreadable { offset }),
@@ -396,13 +302,5 @@ pub async fn replay(
             error!(partition = %partition.dir.display(), offset = offset.0, error = %failed, "a message cannot be read now");
             Err(ReplayError::ReadFailed)
         }
-    }
-}
-
-/// Tells every parked consumer that the node stops; each answers empty.
-pub fn stop_waiting(core: &Core) {
-    core.is_stopping.store(true, Ordering::Release);
-    for (_, topic) in core.topics.all() {
-        topic.wake_all();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tracing::{debug, error, warn};
-use veena_contract::{ChildLink, Offset, PartitionIndex, TopicId};
+use veena_contract::{ChildLink, Offset, OwnershipEpoch, PartitionIndex, TopicId, limits};
 use veena_storage::partition::{NewRecord, ReadError, StoredRecord};
 
 use crate::core::Core;
@@ -20,8 +20,9 @@ use crate::fanout::local::{self, Sent, Target};
 use crate::fanout::position::{self, Position};
 use crate::fanout::slab;
 use crate::metrics::Counter;
+use crate::owners::stream::OwnerCalls;
 use crate::partition::Partition;
-use crate::produce::commit::{self, CommitError};
+use crate::produce::request::CommitError;
 use crate::settle;
 use crate::streams::{SenderWindow, Source, StreamKey};
 use crate::tasks::OnExit;
@@ -41,7 +42,13 @@ pub struct Cursor {
     /// Records copied since the process began.
     pub committed: Counter,
     state: Mutex<State>,
-    windows: tokio::sync::Mutex<BTreeMap<PartitionIndex, SenderWindow>>,
+    windows: tokio::sync::Mutex<BTreeMap<PartitionIndex, Window>>,
+}
+
+/// The window into one partition of the child, and the ownership under which it was opened.
+struct Window {
+    sender: SenderWindow,
+    epoch: OwnershipEpoch,
 }
 
 #[derive(Default)]
@@ -262,7 +269,7 @@ impl Cursor {
         let mut most = None;
         for index in (0..partitions).map(PartitionIndex) {
             let partition = child.partition(index).ok_or(CommitError::NotOpen)?;
-            most = most.max(commit::open_stream(core, &partition, key).await?.committed);
+            most = most.max(OwnerCalls::to(core, child, &partition).open(key).await?.committed);
         }
         Ok(most)
     }
@@ -275,7 +282,8 @@ impl Cursor {
         end: Offset,
     ) -> Result<Vec<StoredRecord>, Round> {
         let (config, from, reader) = (core.config.fanout, position.next, reader.clone());
-        let read = core.ports.read_io.run(move || reader.read_range(from, end, config.batch_records_max, config.batch_bytes_max)).await;
+        let records_max = batch_records_max(core);
+        let read = core.ports.read_io.run(move || reader.read_range(from, end, records_max, config.batch_bytes_max)).await;
         let resume_at = match read {
             Ok(slab) if slab.is_empty() => return Err(Round::Wait(RETRY)),
             Ok(slab) => return Ok(slab),
@@ -319,7 +327,9 @@ impl Cursor {
         let mut outcomes = Vec::with_capacity(parts.len());
         let sends = parts.into_iter().map(|(index, records)| {
             let confirmed = position.confirmed.get(&index).copied();
-            let window = windows.remove(&index).unwrap_or_else(|| SenderWindow::new(confirmed, None));
+            let window = windows
+                .remove(&index)
+                .unwrap_or_else(|| Window { sender: SenderWindow::new(confirmed, None), epoch: OwnershipEpoch::default() });
             self.send(core, child, index, source, window, records)
         });
         for (index, window, sent) in join_all(sends).await {
@@ -355,7 +365,7 @@ impl Cursor {
         core.metrics.fanout_records_committed.add(slab.len() as u64 - unreadable);
         core.metrics.fanout_records_dropped.add(unreadable);
         self.store(core, position);
-        Round::Advanced { is_full: slab.len() >= core.config.fanout.batch_records_max }
+        Round::Advanced { is_full: slab.len() >= batch_records_max(core) }
     }
 
     async fn send(
@@ -364,15 +374,23 @@ impl Cursor {
         child: &Arc<Topic>,
         index: PartitionIndex,
         source: Source,
-        mut window: SenderWindow,
+        mut window: Window,
         records: Vec<NewRecord>,
-    ) -> (PartitionIndex, SenderWindow, Sent) {
+    ) -> (PartitionIndex, Window, Sent) {
         let key = StreamKey { stream: self.link.stream, source: self.index.get() };
         let Some(partition) = child.partition(index) else {
             return (index, window, Sent::Retry);
         };
-        let target = Target { core, topic: child, partition: &partition, key, source };
-        let sent = local::send(&target, &mut window, records).await;
+        let target = Target { owner: OwnerCalls::to(core, child, &partition), key, source };
+        if std::mem::replace(&mut window.epoch, target.owner.epoch()) != target.owner.epoch() {
+            window.sender.on_lost();
+        }
+        let sent = local::send(&target, &mut window.sender, records).await;
         (index, window, sent)
     }
+}
+
+/// How many records one slab holds: not more than a commit may carry to another node.
+fn batch_records_max(core: &Core) -> usize {
+    core.config.fanout.batch_records_max.min(limits::COMMIT_RECORDS_MAX)
 }

@@ -1,16 +1,12 @@
-//! Committing a part of a slab in a child partition of this node, by the stream rule.
-
-use std::sync::Arc;
+//! Committing a part of a slab in a child partition of this cluster, by the stream rule.
 
 use tracing::{error, warn};
 use veena_contract::Effect;
 use veena_storage::partition::NewRecord;
 
-use crate::core::Core;
-use crate::partition::Partition;
-use crate::produce::commit::{self, CommitAnswer, CommitError, CommitRequest, StreamCommit};
+use crate::owners::stream::OwnerCalls;
+use crate::produce::request::{CommitAnswer, CommitError, StreamCommit};
 use crate::streams::{Origin, SenderWindow, Source, Start, StreamKey, Ticket};
-use crate::topics::Topic;
 
 /// How a send ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +29,8 @@ pub enum Sent {
 
 /// One destination of a cursor.
 pub struct Target<'a> {
-    /// The engine.
-    pub core: &'a Arc<Core>,
-    /// The child.
-    pub topic: &'a Arc<Topic>,
-    /// Its partition.
-    pub partition: &'a Arc<Partition>,
+    /// The owner of the child's partition.
+    pub owner: OwnerCalls<'a>,
     /// The attachment's stream, from this parent partition.
     pub key: StreamKey,
     /// What the parent still has.
@@ -51,7 +43,7 @@ pub async fn send(target: &Target<'_>, window: &mut SenderWindow, records: Vec<N
         return Sent::Retry;
     };
     if window.needs_open() {
-        let Ok(standing) = commit::open_stream(target.core, target.partition, target.key).await else {
+        let Ok(standing) = target.owner.open(target.key).await else {
             return Sent::Retry;
         };
         let hash_of = |sequence: u64| records.iter().find(|r| r.sequence == sequence).map(|r| crc32c::crc32c(&r.body));
@@ -78,13 +70,13 @@ pub async fn send(target: &Target<'_>, window: &mut SenderWindow, records: Vec<N
 async fn carry(target: &Target<'_>, window: &mut SenderWindow, ticket: Ticket, records: Vec<NewRecord>, is_gap: bool) -> Sent {
     let Ticket { log_id, prev, last } = ticket;
     let commit = StreamCommit { key: target.key, origin: Origin::default(), log_id, prev, last, is_gap, records };
-    match commit::commit(target.core, target.topic, target.partition, CommitRequest::Stream(commit)).await {
+    match target.owner.commit(commit).await {
         CommitAnswer::Committed(_) if window.on_committed(last) && !is_gap => Sent::Committed { through: last },
         // What lies between the gap and the cursor's place has not been sent since.
         CommitAnswer::Committed(_) if is_gap => Sent::GoBack { from: last.saturating_add(1) },
         CommitAnswer::Committed(_) => Sent::Retry,
         CommitAnswer::Refused(refusal) => {
-            warn!(child = %target.partition.dir.display(), refusal = ?refusal, "a child refused a commit; the cursor asks where it stands");
+            warn!(child = %target.owner.partition.dir.display(), refusal = ?refusal, "a child refused a commit; the cursor asks where it stands");
             let start = window.on_refused(&refusal, &target.source, |_| None);
             on_start(target, start).unwrap_or(Sent::Retry)
         }
@@ -106,8 +98,8 @@ fn on_start(target: &Target<'_>, start: Start) -> Option<Sent> {
         }
         Start::Resume { .. } | Start::Gap { .. } => None,
         Start::Stopped(stop) => {
-            error!(child = %target.partition.dir.display(), reason = %stop, "a fan-out stream stands still until an operator looks");
-            target.core.metrics.streams_forked.add(1);
+            error!(child = %target.owner.partition.dir.display(), reason = %stop, "a fan-out stream stands still until an operator looks");
+            target.owner.core.metrics.streams_forked.add(1);
             Some(Sent::Stopped)
         }
     }

@@ -3,7 +3,8 @@
 //!
 //! Level-triggered: a table is compared with the catalog when its log is opened and when an attachment of its topic ends. What is in the
 //! table and not in the catalog is forgotten once the leader has confirmed the end (a catalog that is behind shows no attachment either) and
-//! every cursor that sent under it is at rest (a late commit would come in as that of a new stream).
+//! every cursor of this node that sent under it is at rest (a late commit would come in as that of a new stream). What cursors of other nodes
+//! send is refused from the moment this node sees that the attachment has ended.
 //!
 //! Forgetting is in memory. The log's next snapshot is the first without the mark; a log that is opened anew before it was written (after a
 //! crash, or closed for idleness) has the mark again, and is looked at again. A closed log waits until it is opened.
@@ -41,7 +42,7 @@ impl Suspects {
 
     /// An attachment of this topic has ended. Its logs that are closed are looked at when they are opened.
     pub fn add_open(&self, core: &Core, topic: TopicId) {
-        let partitions = core.topics.get(topic).map(|topic| topic.partitions()).unwrap_or_default();
+        let partitions = core.topics.get(topic).map(|topic| topic.owned()).unwrap_or_default();
         partitions.iter().filter(|partition| partition.serving().is_some()).for_each(|partition| self.add(partition.id));
     }
 
@@ -73,6 +74,13 @@ pub async fn run(core: Arc<Core>) {
             }
         }
     }
+}
+
+/// Is this the stream of an attachment of the topic, as this node sees the catalog?
+pub fn is_attached(core: &Core, topic: TopicId, stream: StreamId) -> bool {
+    let view = core.ports.catalog.view();
+    let parent = view.topic_by_id(topic).and_then(|child| view.topic_by_id(child.parent.as_ref()?.parent_id));
+    parent.is_some_and(|parent| parent.children.iter().any(|link| link.child_id == topic && link.stream == stream))
 }
 
 /// Streams of attachments that the table has and the catalog, as this node sees it, has not.

@@ -1,19 +1,19 @@
-//! Which cursors there should be: one for each (attachment, parent partition) of the catalog. Runs on every catalog change; starts what is
-//! missing, ends what is gone, and forgets a position only when its cursor is at rest and the leader has confirmed that its attachment has
-//! ended.
+//! Which cursors there should be: one for each (attachment, parent partition that this node owns) of the catalog. Runs on every catalog change;
+//! starts what is missing, ends what is gone, and forgets a position only when its cursor is at rest and the leader has confirmed that its
+//! attachment has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tracing::debug;
-use veena_contract::{AttachEpoch, CatalogView, ChildLink, PartitionIndex, StreamId, TopicId, TopicRecord};
+use veena_contract::{AttachEpoch, CatalogView, ChildLink, PartitionIndex, StreamId, TopicId};
 
 use crate::core::Core;
 use crate::fanout::cursor::Cursor;
 use crate::fanout::marks::Suspects;
-use crate::message::ChildLag;
-use crate::partition::PartitionId;
+use crate::owners::bodies::look::Lag;
+use crate::partition::{Partition, PartitionId};
 use crate::stats::CursorNumbers;
 
 /// Every cursor of this node.
@@ -32,7 +32,7 @@ impl Fanout {
         let mut wanted = BTreeMap::new();
         for record in view.by_id.values() {
             for link in &record.children {
-                for index in (0..record.partitions).map(PartitionIndex) {
+                for index in (0..record.partitions).map(PartitionIndex).filter(|index| core.is_mine(record, *index)) {
                     wanted.insert((record.id, index, link.epoch), link);
                 }
             }
@@ -105,22 +105,19 @@ impl Fanout {
         cursors.into_iter().filter_map(numbers).collect()
     }
 
-    /// How far one child is behind.
-    pub async fn lag(&self, core: &Arc<Core>, parent: &Arc<TopicRecord>, link: &ChildLink) -> ChildLag {
-        let topic = core.topics.of(core, parent);
-        let mut lag =
-            ChildLag { child: link.child.clone(), delay_ms: link.delay_ms, lag_messages: 0, is_complete: true, dropped_messages: 0 };
-        for partition in topic.partitions() {
+    /// How far one child is behind partitions of its parent that this node owns.
+    pub async fn lag(&self, core: &Arc<Core>, partitions: &[Arc<Partition>], link: &ChildLink) -> Lag {
+        let mut lag = Lag::default();
+        for partition in partitions {
             let Ok(serving) = partition.open(core).await else {
-                lag.is_complete = false;
+                lag.is_partial = true;
                 continue;
             };
-            let key = (parent.id, partition.id.index, link.epoch);
-            let cursor = self.cursors.lock().get(&key).cloned();
-            let (next, dropped) =
-                cursor.unwrap_or_else(|| Arc::new(Cursor::new(parent.id, partition.id.index, link.clone()))).progress(core);
-            lag.lag_messages += serving.reader.high_watermark().0.saturating_sub(next.0);
-            lag.dropped_messages += dropped;
+            let PartitionId { topic, index } = partition.id;
+            let cursor = self.cursors.lock().get(&(topic, index, link.epoch)).cloned();
+            let (next, dropped) = cursor.unwrap_or_else(|| Arc::new(Cursor::new(topic, index, link.clone()))).progress(core);
+            lag.messages += serving.reader.high_watermark().0.saturating_sub(next.0);
+            lag.dropped += dropped;
         }
         lag
     }

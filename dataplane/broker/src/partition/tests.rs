@@ -3,7 +3,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use veena_contract::{
-    BoxFuture, Catalog, CatalogView, CatalogWriter, Command, Entropy, LeaderPort, LogIndex, ProposeError, StreamId, WallClock, Witness,
+    BoxFuture, Catalog, CatalogView, CatalogWriter, Command, Entropy, LeaderPort, LogIndex, NodeDirectory, NodeId, Ownership,
+    OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, ProposeError, Reroute, StreamId, TenantId, TopicName, TopicRecord,
+    WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::MemDisk;
@@ -13,7 +15,7 @@ use veena_storage::partition::{FrameCache, Marks, NewRecord, Origin, ReadError, 
 use veena_storage::wal::Wal;
 
 use super::*;
-use crate::ports::{BrokerConfig, BrokerPorts};
+use crate::ports::{BrokerConfig, BrokerPorts, Peers};
 use crate::produce::park::ParkedFiles;
 use crate::tasks::Tasks;
 
@@ -61,7 +63,40 @@ impl Entropy for Still {
     }
 }
 
+/// A catalog that never changes.
+struct Fixed(Arc<CatalogView>);
+
+impl Catalog for Fixed {
+    fn view(&self) -> Arc<CatalogView> {
+        Arc::clone(&self.0)
+    }
+
+    fn changed(&self, _: LogIndex) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl PeerClient for Still {
+    fn call<'a>(&'a self, _: &'a PeerAddr, _: PeerCall) -> BoxFuture<'a, Result<Bytes, PeerError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl NodeDirectory for Still {
+    fn nodes(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+
+    fn address_of(&self, _: &NodeId) -> Option<PeerAddr> {
+        None
+    }
+}
+
 fn core() -> Core {
+    core_among(Arc::new(Still), None)
+}
+
+fn core_among(catalog: Arc<dyn Catalog>, peers: Option<Peers>) -> Core {
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     let config = BrokerConfig::new("/data".into());
     let (wal_dir, settle_dir) = (crate::layout::ingress_dir(&config.data_dir), crate::layout::settle_dir(&config.data_dir));
@@ -74,12 +109,13 @@ fn core() -> Core {
         disk,
         write_io: Io::inline(),
         read_io: Io::inline(),
-        catalog: Arc::new(Still),
+        catalog,
         writer: Arc::new(Still),
         witness: Witness::new(Arc::new(Still)),
         clock: Arc::new(Still),
         entropy: Arc::new(Still),
         tasks: Tasks::new(Handle::current()),
+        peers,
     };
     Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), Arc::new(FrameCache::new(1024)), ParkedFiles::default())
 }
@@ -123,4 +159,41 @@ async fn a_lease_that_is_granted_while_its_idle_log_is_closed_finds_the_log_clos
         assert!(closing.join().expect("no panic"), "nothing was leased when it was asked");
     });
     assert!(partition.serving().is_none());
+}
+
+#[tokio::test]
+async fn only_the_owner_of_a_partition_opens_its_log() {
+    let named = |name: &str| NodeId(Arc::from(name));
+    let owned = |name: &str| Ownership { node: named(name), epoch: OwnershipEpoch(1) };
+    let record = Arc::new(TopicRecord {
+        tenant: TenantId::default_tenant(),
+        name: TopicName::parse("orders").expect("valid"),
+        id: TopicId(1),
+        // The third has no owner yet.
+        partitions: 3,
+        retention_ms: 0,
+        retention_bytes: 0,
+        visibility_timeout_ms: 1_000,
+        max_in_flight_per_partition: 1,
+        max_acked_ahead_per_partition: 1,
+        dedup_window_ms: 0,
+        reroute: Reroute::Never,
+        created_at_ms: 0,
+        owner: None,
+        parent: None,
+        children: Vec::new(),
+        schemas: Vec::new(),
+        revision: 1,
+        owners: vec![owned("a"), owned("b")],
+    });
+    let mut view = CatalogView::default();
+    view.by_id.insert(record.id, Arc::clone(&record));
+    let peers = Peers { me: named("a"), client: Arc::new(Still), directory: Arc::new(Still) };
+    let core = core_among(Arc::new(Fixed(Arc::new(view))), Some(peers));
+    let topic = core.topics.of(&core, &record);
+    let opened = topic.partitions().iter().map(|partition| partition.open_slot(&core, &mut OwnerSlot::Closed).is_ok()).collect::<Vec<_>>();
+    assert_eq!(opened, [true, false, false]);
+    assert_eq!(topic.owned().iter().map(|partition| partition.id.index.get()).collect::<Vec<_>>(), [0]);
+    let made = |partition: &Arc<Partition>| core.ports.disk.exists(&partition.dir).expect("asked");
+    assert_eq!(topic.partitions().iter().map(made).collect::<Vec<_>>(), [true, false, false]);
 }

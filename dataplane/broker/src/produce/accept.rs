@@ -15,9 +15,10 @@ use veena_storage::wal::{AppendError, RecordKind, StageError, WalEntry};
 use crate::core::Core;
 use crate::errors::{BatchError, ProduceError};
 use crate::message::{Committed, NewMessage};
+use crate::owners::stream::OwnerCalls;
 use crate::partition::Partition;
-use crate::produce::commit::{self, CommitAnswer, CommitError, CommitRequest};
 use crate::produce::partitioner::partition_of_key;
+use crate::produce::request::{CommitAnswer, CommitError};
 use crate::topics::Topic;
 
 /// A topic that takes direct produce now.
@@ -89,9 +90,7 @@ pub async fn produce_committed(
     let commits = groups.into_values().map(|Group { partition, indexes, bodies }| {
         let topic = Arc::clone(&target.topic);
         async move {
-            let handed = commit::commit(core, &topic, &partition, CommitRequest::Direct(bodies));
-            let in_time = tokio::time::timeout(Duration::from_millis(limits::WAL_OUTCOME_WAIT_MS), handed).await;
-            let answer = in_time.unwrap_or(CommitAnswer::Failed(CommitError::LogFailed));
+            let answer = OwnerCalls::to(core, &topic, &partition).produce(bodies).await;
             (partition, indexes, answer)
         }
     });
@@ -116,14 +115,16 @@ fn placed(partition: PartitionIndex, nth: u64, answer: &CommitAnswer) -> Result<
             commit_ms: placed.commit_ms,
         }),
         CommitAnswer::Committed(None) | CommitAnswer::Refused(_) => Err(ProduceError::OutcomeUnknown),
-        CommitAnswer::Failed(CommitError::NotOpen) => Err(ProduceError::OwnerDown),
+        CommitAnswer::Failed(CommitError::NotOpen | CommitError::OwnerAway | CommitError::NotAttached | CommitError::TooLate) => {
+            Err(ProduceError::OwnerDown)
+        }
         CommitAnswer::Failed(CommitError::NoSpace) => Err(ProduceError::DiskFull),
         CommitAnswer::Failed(CommitError::Busy) => {
             Err(ProduceError::Overloaded { detail: "owner-synchronous messages waiting for the partition" })
         }
         CommitAnswer::Failed(CommitError::Gone) => Err(ProduceError::TopicNotFound),
         CommitAnswer::Failed(CommitError::Stopping) => Err(ProduceError::Stopping),
-        CommitAnswer::Failed(CommitError::LogFailed) => Err(ProduceError::OutcomeUnknown),
+        CommitAnswer::Failed(CommitError::LogFailed | CommitError::OwnerSilent) => Err(ProduceError::OutcomeUnknown),
     }
 }
 

@@ -9,117 +9,17 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{error, warn};
-use veena_contract::{Effect, LogId, Offset, StreamId, limits};
+use veena_contract::{Offset, limits};
 use veena_storage::partition::{AppendError, NewRecord, PartitionLog, Section, Visible};
 
 use crate::core::Core;
+use crate::fanout::marks;
 use crate::metrics::BrokerMetrics;
 use crate::partition::{Owner, OwnerSlot, Partition};
-use crate::streams::{Offer, Origin, Prev, Refusal, Standing, StreamKey, StreamTable, Verdict};
+use crate::produce::request::{Caller, CommitAnswer, CommitError, CommitRequest, Placed};
+use crate::streams::{Offer, Origin, Refusal, Standing, StreamKey, StreamTable, Verdict};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
-
-/// A commit as a stream's sender offers it.
-#[derive(Clone, Debug)]
-pub struct StreamCommit {
-    /// Which stream.
-    pub key: StreamKey,
-    /// Where the stream comes from.
-    pub origin: Origin,
-    /// The log the sender believes it is talking to.
-    pub log_id: LogId,
-    /// What the records follow.
-    pub prev: Prev,
-    /// The stream's position after the commit.
-    pub last: u64,
-    /// Does the source no longer have what lies between `prev` and `last`?
-    pub is_gap: bool,
-    /// The records, by rising sequence.
-    pub records: Vec<NewRecord>,
-}
-
-/// What is asked of the owner.
-#[derive(Debug)]
-pub enum CommitRequest {
-    /// Part of a stream.
-    Stream(StreamCommit),
-    /// Bodies produced owner-synchronously: no stream stands behind them and nobody sends them again.
-    Direct(Vec<Bytes>),
-}
-
-impl CommitRequest {
-    fn records(&self) -> usize {
-        match self {
-            Self::Stream(commit) => commit.records.len(),
-            Self::Direct(bodies) => bodies.len(),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Stream(commit) => commit.records.iter().map(|record| record.body.len()).sum(),
-            Self::Direct(bodies) => bodies.iter().map(Bytes::len).sum(),
-        }
-    }
-}
-
-/// Where a request's records are.
-#[derive(Clone, Copy, Debug)]
-pub struct Placed {
-    /// The offset of the first record that this request added; the others follow.
-    pub first: Offset,
-    /// Commit time, in ms.
-    pub commit_ms: u64,
-    /// The stream of the first record's id.
-    pub stream: StreamId,
-    /// The sequence of the first record's id.
-    pub sequence: u64,
-}
-
-/// What the owner answers.
-#[derive(Debug)]
-pub enum CommitAnswer {
-    /// Everything of the request is below the high watermark. `None` when the log held all of it before.
-    Committed(Option<Placed>),
-    /// Nothing was stored.
-    Refused(Refusal),
-    /// The log could not take it.
-    Failed(CommitError),
-}
-
-/// Why the log could not take a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommitError {
-    /// The log is not open and cannot be opened now.
-    #[error("the partition's log cannot be opened now")]
-    NotOpen,
-    /// No room; nothing was written.
-    #[error("no room on the disk")]
-    NoSpace,
-    /// The write, the sync or the check failed.
-    #[error("the partition's log failed")]
-    LogFailed,
-    /// Too much waits for the writer; nothing was handed over.
-    #[error("too much waits for the partition's writer")]
-    Busy,
-    /// The topic is gone.
-    #[error("the topic is gone")]
-    Gone,
-    /// The node stops.
-    #[error("the node is stopping")]
-    Stopping,
-}
-
-impl CommitError {
-    /// May the records have been stored?
-    #[must_use]
-    pub fn effect(self) -> Effect {
-        match self {
-            Self::LogFailed => Effect::Possible,
-            Self::NotOpen | Self::NoSpace | Self::Busy | Self::Gone | Self::Stopping => Effect::None,
-        }
-    }
-}
 
 /// Commits waiting for a partition's writer.
 #[derive(Default)]
@@ -155,6 +55,7 @@ impl Inbox {
 
 struct Waiting {
     request: CommitRequest,
+    caller: Option<Caller>,
     answer: oneshot::Sender<CommitAnswer>,
 }
 
@@ -180,8 +81,15 @@ pub async fn open_stream(core: &Arc<Core>, partition: &Arc<Partition>, key: Stre
     }
 }
 
-/// Hands a request to the owner and waits for the outcome. Once handed over it is carried out even if the caller leaves.
-pub async fn commit(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, request: CommitRequest) -> CommitAnswer {
+/// Hands a request to the owner, which is this node, and waits for the outcome. Once handed over it is carried out even if the future is
+/// dropped; unless it is that of a caller on another node who gives up before it is begun.
+pub async fn commit(
+    core: &Arc<Core>,
+    topic: &Arc<Topic>,
+    partition: &Arc<Partition>,
+    request: CommitRequest,
+    caller: Option<Caller>,
+) -> CommitAnswer {
     let (answer, outcome) = oneshot::channel();
     let must_start = {
         let mut inbox = partition.inbox.lock();
@@ -190,7 +98,7 @@ pub async fn commit(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partit
             return CommitAnswer::Failed(CommitError::Busy);
         }
         inbox.bytes += bytes;
-        inbox.waiting.push_back(Waiting { request, answer });
+        inbox.waiting.push_back(Waiting { request, caller, answer });
         !std::mem::replace(&mut inbox.is_running, true)
     };
     if must_start {
@@ -251,7 +159,11 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
     };
     let mut sections = Vec::new();
     let mut due = Vec::new();
-    for Waiting { request, answer } in group {
+    for Waiting { request, caller, answer } in group {
+        if let Some(refused) = refused_unseen(core, partition, &request, caller.as_ref()) {
+            send(answer, CommitAnswer::Failed(refused));
+            continue;
+        }
         match judge(core, partition, &owner.table, request) {
             Ok(Ok(section)) => {
                 if section.is_tracked {
@@ -293,6 +205,17 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
             None
         }
     }
+}
+
+/// Why a request is not even looked at. Asked while the writer is held.
+fn refused_unseen(core: &Core, partition: &Partition, request: &CommitRequest, caller: Option<&Caller>) -> Option<CommitError> {
+    if caller.is_some_and(Caller::has_given_up) {
+        return Some(CommitError::TooLate);
+    }
+    let CommitRequest::Stream(commit) = request else { return None };
+    // A cursor may run on another node, where it has not ended yet: once its mark is forgotten here, it would come in as a new one.
+    let is_of_cursor = core.ports.peers.is_some() && commit.origin.id == 0;
+    (is_of_cursor && !marks::is_attached(core, partition.id.topic, commit.key.stream)).then_some(CommitError::NotAttached)
 }
 
 /// The section to append for a request; or what the log holds already; or a refusal.

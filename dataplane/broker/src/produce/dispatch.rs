@@ -11,11 +11,12 @@ use veena_storage::partition::NewRecord;
 use veena_storage::wal::WalRecord;
 
 use crate::core::Core;
+use crate::owners::stream::OwnerCalls;
 use crate::partition::Partition;
 use crate::produce::backlog::is_lost;
-use crate::produce::commit::{self, CommitAnswer, CommitError, CommitRequest, StreamCommit};
 use crate::produce::park;
 use crate::produce::queue::{DestinationQueue, Next};
+use crate::produce::request::{CommitAnswer, CommitError, StreamCommit};
 use crate::streams::{Prev, SenderWindow, Start, StreamKey, Ticket};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
@@ -88,7 +89,7 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
         };
         let outcome = match next {
             Next::Send(head) => step(core, topic, partition, head).await,
-            Next::Load(file, from) => park::load(core, partition, file, from).await,
+            Next::Load(file, from) => park::load(core, topic, partition, file, from).await,
             Next::Discard(done) => {
                 park::discard(core, done).await;
                 continue;
@@ -123,12 +124,14 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
 async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, head: Vec<WalRecord>) -> Result<(), CommitError> {
     let (stream, first) = (head[0].stream, head[0].seq);
     let key = StreamKey { stream, source: 0 };
+    let owner = OwnerCalls::to(core, topic, partition);
     let needs_open = {
         let mut queue = partition.queue.lock();
+        queue.note_epoch(owner.epoch());
         queue.windows.entry(stream).or_insert_with(|| SenderWindow::new(None, None)).needs_open()
     };
     if needs_open {
-        let standing = commit::open_stream(core, partition, key).await?;
+        let standing = owner.open(key).await?;
         let mut queue = partition.queue.lock();
         let source = core.stream_source(stream, first);
         let start = with_window(&mut queue, stream, |window, hash_of| window.on_opened(&standing, &source, hash_of));
@@ -148,7 +151,7 @@ async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, 
         return Err(CommitError::NotOpen);
     };
     let last = request.last;
-    match commit::commit(core, topic, partition, CommitRequest::Stream(request)).await {
+    match owner.commit(request).await {
         CommitAnswer::Committed(_) => {
             let mut queue = partition.queue.lock();
             let is_ours = queue.windows.get_mut(&stream).is_some_and(|window| window.on_committed(last));

@@ -10,3 +10,4 @@ pub mod park;
 pub mod parked;
 pub mod partitioner;
 pub mod queue;
+pub mod request;

@@ -22,12 +22,14 @@ use veena_storage::wal::{Destination, WalIoError, WalOpened, WalReadError, WalSt
 
 use crate::core::Core;
 use crate::layout;
+use crate::owners::stream::OwnerCalls;
 use crate::partition::Partition;
-use crate::produce::commit::{self, CommitError};
 use crate::produce::dispatch;
 use crate::produce::mend::{self, Mended, Place};
 use crate::produce::parked::{DoneFile, News};
+use crate::produce::request::CommitError;
 use crate::streams::StreamKey;
+use crate::topics::Topic;
 
 /// How often the node looks for destinations that are in the way.
 const CHECK: Duration = Duration::from_secs(1);
@@ -349,9 +351,15 @@ fn fill(
 ///
 /// # Errors
 /// While it does not, or the file cannot be read.
-pub async fn load(core: &Arc<Core>, partition: &Arc<Partition>, file: Arc<ParkedFile>, from: Place) -> Result<(), CommitError> {
+pub async fn load(
+    core: &Arc<Core>,
+    topic: &Arc<Topic>,
+    partition: &Arc<Partition>,
+    file: Arc<ParkedFile>,
+    from: Place,
+) -> Result<(), CommitError> {
     for part in file.streams.iter().take(1) {
-        commit::open_stream(core, partition, StreamKey { stream: part.stream, source: 0 }).await?;
+        OwnerCalls::to(core, topic, partition).open(StreamKey { stream: part.stream, source: 0 }).await?;
     }
     let (worker, wanted) = (Arc::clone(core), Arc::clone(&file));
     let reading = move || mend::read(worker.ports.disk.as_ref(), &worker.wal, &wanted, from, PIECE_BYTES);

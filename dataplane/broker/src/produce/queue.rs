@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use veena_contract::{StreamId, WalSeq, limits};
+use veena_contract::{OwnershipEpoch, StreamId, WalSeq, limits};
 use veena_storage::wal::WalRecord;
 use veena_storage::wal::parked::ParkedFile;
 
@@ -39,6 +39,8 @@ pub struct DestinationQueue {
     pub(super) is_running: bool,
     last_sent: Option<Instant>,
     pub(super) windows: BTreeMap<StreamId, SenderWindow>,
+    /// The ownership under which the windows were opened.
+    epoch: OwnershipEpoch,
     /// Passes that failed since something was committed.
     failed_passes: u32,
     /// Since when a pass is under way.
@@ -165,6 +167,13 @@ impl DestinationQueue {
         }
         self.last_sent = Some(now);
         Next::Send(head(if self.former.is_empty() { self.records.iter() } else { self.former.iter() }))
+    }
+
+    /// The partition is owned since this change. A new owner is asked where each stream stands.
+    pub(super) fn note_epoch(&mut self, epoch: OwnershipEpoch) {
+        if std::mem::replace(&mut self.epoch, epoch) != epoch {
+            self.windows.values_mut().for_each(SenderWindow::on_lost);
+        }
     }
 
     /// Everything of `stream` up to `through` is committed.

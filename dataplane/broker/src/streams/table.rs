@@ -63,6 +63,32 @@ pub enum Cause {
     Malformed,
 }
 
+impl Cause {
+    /// Every cause. Only grows.
+    pub const ALL: [Self; 7] =
+        [Self::OtherLog, Self::PrevAhead, Self::UnknownStream, Self::Finished, Self::Forked, Self::TableFull, Self::Malformed];
+
+    /// Its number between nodes; never used again for another.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::OtherLog => 1,
+            Self::PrevAhead => 2,
+            Self::UnknownStream => 3,
+            Self::Finished => 4,
+            Self::Forked => 5,
+            Self::TableFull => 6,
+            Self::Malformed => 7,
+        }
+    }
+
+    /// The cause of a number; `None` if only newer nodes know it.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.number() == number)
+    }
+}
+
 /// A refusal, with what the owner knows of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Refusal {

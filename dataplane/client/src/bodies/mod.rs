@@ -3,6 +3,7 @@
 //! Request bodies refuse unknown fields; response bodies ignore them, so that fields may be added. A field that is absent when empty says
 //! so in its attribute. Numbers of a request are signed, so that a negative one is refused by its rule and not by the decoder.
 
+mod cluster;
 mod messages;
 mod topics;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub use cluster::{ClusterMember, ClusterMembers};
 pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,

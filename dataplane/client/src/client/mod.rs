@@ -1,5 +1,6 @@
 //! The typed client: one method per route.
 
+mod cluster;
 mod messages;
 mod topics;
 

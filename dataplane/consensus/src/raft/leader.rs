@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout_at};
 use veena_contract::{Effect, LogIndex, PeerAddr, PeerCall, PeerClass, PeerError, PeerOp, limits};
 
-use super::node::{Consensus, leads};
-use super::types::{CommandText, Member, MemberId};
+use super::node::{Consensus, Metrics, leads};
+use super::types::{CommandText, Member, MemberId, member_id};
 use super::wire::{self, Failure, Written};
 use crate::{BarrierError, MemberError, ProposeError};
 
@@ -140,9 +140,22 @@ impl Consensus {
     {
         match self.leader() {
             Leader::Here => here().await,
-            Leader::At(peer) => self.ask_peer(&peer, op, body, until).await,
+            Leader::At(peer) => tokio::select! {
+                answer = self.ask_peer(&peer, op, body, until) => answer,
+                // A leader that died says nothing, and is waited for no longer than it takes the others to elect another.
+                () = self.led_by_another_than(&peer) => Err(Failure::Lost(format!("{} ceased to lead before it had answered", peer.node))),
+            },
             Leader::Unknown(why) => Err(Failure::NoLeader(why.to_owned())),
             Leader::Stopped(reason) => Err(Failure::Stopped(reason)),
+        }
+    }
+
+    async fn led_by_another_than(&self, peer: &PeerAddr) {
+        let former = member_id(&peer.node);
+        let is_another = |metrics: &Metrics| metrics.current_leader.is_some_and(|leader| leader != former);
+        if self.raft.metrics().wait_for(is_another).await.is_err() {
+            // The member was stopped: whoever asks is told by others.
+            std::future::pending::<()>().await;
         }
     }
 

@@ -83,16 +83,26 @@ impl Consensus {
         self.change(Change::Remove { name: node.to_string() }, deadline).await
     }
 
-    /// Tells the cluster where this node listens, if it has another address of it.
+    /// Tells the cluster where this node listens. Says so also if that is what this node knows of itself: it may have missed what the
+    /// others know.
     ///
     /// # Errors
     /// [`MemberError`], whose effect says whether the cluster may know it.
     pub async fn announce_address(&self, deadline: Duration) -> Result<(), MemberError> {
-        let known = self.raft.metrics().borrow().membership_config.membership().get_node(&self.id).map(|member| member.addr.clone());
-        if self.addr.is_empty() || known.as_deref() == Some(&*self.addr) {
+        if self.addr.is_empty() {
             return Ok(());
         }
-        self.change(Change::Address { name: self.node.to_string(), addr: self.addr.to_string() }, deadline).await
+        let change = Change::Address { name: self.node.to_string(), addr: self.addr.to_string() };
+        match self.change(change.clone(), deadline).await {
+            // The leader tells its members that it leads, and does not know where this one is.
+            Err(MemberError::NoLeader { .. }) => {}
+            other => return other,
+        }
+        let until = Instant::now() + deadline;
+        let failed = |failure| member_error(failure, deadline);
+        let members: Vec<PeerAddr> = self.status().members.into_iter().map(|member| member.peer).collect();
+        let at = self.ask_around(&members, &change, until).await.map_err(failed)?;
+        self.applied(at, until).await.map_err(failed)
     }
 
     async fn change(&self, change: Change, deadline: Duration) -> Result<(), MemberError> {

@@ -161,4 +161,9 @@ impl SnapshotStore for MemLog {
     fn load_snapshot(&self) -> StoreFuture<'_, Option<StoredSnapshot>> {
         Box::pin(async move { Ok(self.inner.lock().snapshot.clone()) })
     }
+
+    fn closed(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        // There is nothing to close.
+        Box::new(|| true)
+    }
 }

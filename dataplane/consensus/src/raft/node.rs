@@ -9,8 +9,8 @@ use openraft::error::{Fatal, RaftError};
 use openraft::metrics::WaitError;
 use openraft::{Config, LogIdOptionExt, Raft, RaftMetrics, SnapshotPolicy, Vote};
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::timeout;
-use veena_contract::{LogIndex, NodeId, PeerClient};
+use tokio::time::{sleep, timeout};
+use veena_contract::{LogIndex, NodeId, PeerAddr, PeerClient};
 
 use super::adapter::MachineAdapter;
 use super::network::{NoPeers, Peers};
@@ -26,6 +26,10 @@ const ELECT_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a shutdown waits for a snapshot that is being written.
 const RELEASE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a shutdown waits for the log to be closed.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 pub(super) type Metrics = RaftMetrics<MemberId, Member>;
 
@@ -61,6 +65,8 @@ pub(super) struct Parts {
     pub receiver: Receiver,
     /// Held by whoever changes the members.
     pub changes: Mutex<()>,
+    /// Is the log closed?
+    pub is_log_closed: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Consensus {
@@ -105,6 +111,7 @@ impl Consensus {
         let settings = settings(config)?;
         let id = member_id(&config.node);
         let network = Peers(Arc::clone(&peers));
+        let is_log_closed = log.closed();
         let raft = Raft::new(id, Arc::new(settings), network, log, adapter).await.map_err(|e| fatal_at_start(&e))?;
         let parts = Parts {
             peers,
@@ -113,6 +120,7 @@ impl Consensus {
             confirmation: Shared::new(),
             receiver: Receiver::default(),
             changes: Mutex::default(),
+            is_log_closed,
         };
         let member = Self {
             raft,
@@ -142,6 +150,14 @@ impl Consensus {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
         metrics.membership_config.membership().voter_ids().eq([self.id])
+    }
+
+    /// A member of the cluster and where it listens, as far as this node knows.
+    #[must_use]
+    pub fn member(&self, node: &NodeId) -> Option<PeerAddr> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        metrics.membership_config.membership().get_node(&member_id(node)).map(Member::peer).filter(|peer| peer.node == *node)
     }
 
     /// A log belongs to the members it names; an empty one to nobody yet.
@@ -190,7 +206,7 @@ impl Consensus {
     pub async fn lead(&self, within: Duration) -> Result<(), StartError> {
         match timeout(within, self.lead_and_catch_up()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(StartError::NotReady { within }),
+            Err(_) => Err(StartError::NotReady { within, reason: "the only voter does not lead".to_owned() }),
         }
     }
 
@@ -270,6 +286,15 @@ impl Consensus {
         let released = async { while self.released.lock().await.recv().await.is_some() {} };
         if timeout(RELEASE_WITHIN, released).await.is_err() {
             tracing::warn!(within = ?RELEASE_WITHIN, "the consensus log is still in use after the shutdown");
+        }
+        // Whatever brought entries to other members ends by itself, a little later. A process must not end while a store is being closed.
+        let closed = async {
+            while !(self.parts.is_log_closed)() {
+                sleep(LOOK_AGAIN).await;
+            }
+        };
+        if timeout(CLOSE_WITHIN, closed).await.is_err() {
+            tracing::debug!(within = ?CLOSE_WITHIN, "somebody still has the consensus log");
         }
     }
 

@@ -128,8 +128,8 @@ impl Consensus {
         if request.caller.is_gone() || request.remaining.is_zero() {
             return Err(PeerRefusal::TooLate);
         }
-        // Who joins knows some node, not which one leads.
-        if let (Change::Join { .. }, Some(elsewhere)) = (&change, self.elsewhere()) {
+        // Who joins, or comes back elsewhere, knows some node, not which one leads.
+        if let (Change::Join { .. } | Change::Address { .. }, Some(elsewhere)) = (&change, self.elsewhere()) {
             return answer(&Result::<(), _>::Err(elsewhere));
         }
         answer(&self.change_here(&change, Instant::now() + request.remaining).await)

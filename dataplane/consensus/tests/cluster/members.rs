@@ -144,6 +144,28 @@ async fn a_node_that_comes_back_under_another_address_is_found_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_elsewhere_is_found_there_also_when_it_knows_only_a_former_leader() {
+    let mut cluster = Cluster::of(5, 5).await;
+    let moved = cluster.follower().await;
+    let former = cluster.leader().await;
+    cluster.kill(moved).await;
+    cluster.kill(former).await;
+    let leader = cluster.leader().await;
+    cluster.nodes[leader].propose("meanwhile").await.expect("taken");
+    cluster.start(former).await;
+    assert_eq!(cluster.leader().await, leader);
+    cluster.nodes[moved].addr = Arc::from("elsewhere:7");
+    cluster.start(moved).await;
+    cluster.nodes[moved].up().announce_address(DEADLINE).await.expect("told");
+    let peer = cluster.nodes[moved].peer();
+    for node in &cluster.nodes {
+        wait("all know it", || node.up().status().members.iter().any(|member| member.peer == peer)).await;
+        assert_eq!(node.up().member(&peer.node), Some(peer.clone()));
+    }
+    cluster.nodes[moved].propose("from there").await.expect("taken");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_voter_that_lost_its_disk_is_not_let_in_under_its_old_name() {
     let mut cluster = Cluster::of(3, 6).await;
     cluster.nodes[0].propose("kept").await.expect("taken");

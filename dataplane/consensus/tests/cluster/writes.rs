@@ -178,3 +178,14 @@ async fn a_member_that_was_away_gets_large_changes_in_several_calls() {
     cluster.start(away).await;
     wait("it has them", || cluster.nodes[away].journal.lines().len() == 10).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_says_nothing_is_waited_for_only_until_there_is_another() {
+    let cluster = Cluster::of(3, 9).await;
+    let (leader, asked) = (cluster.leader().await, cluster.follower().await);
+    cluster.isolate(&[leader]);
+    let error = cluster.nodes[asked].propose("perhaps").await.expect_err("nobody answers");
+    assert!(matches!(&error, ProposeError::Lost { reason } if reason.contains("ceased to lead")), "{error}");
+    assert_eq!(error.effect(), Effect::Possible);
+    cluster.nodes[asked].propose("next").await.expect("the others go on");
+}

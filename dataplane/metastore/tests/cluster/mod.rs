@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use veena_contract::{
-    BoxFuture, CallerGone, Catalog, CatalogWriter, LeaderPort, NodeId, PeerAddr, PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest,
-    TenantId, TopicId, Witness,
+    BoxFuture, CallerGone, Catalog, CatalogWriter, LeaderPort, NodeDirectory, NodeId, PeerAddr, PeerCall, PeerClient, PeerError,
+    PeerRefusal, PeerRequest, TenantId, TopicId, Witness,
 };
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime, StartError};
 
@@ -57,7 +57,11 @@ fn runtime(n: u64) -> Runtime {
 }
 
 async fn open(listening: &Listening, n: u64, log: &MemLog) -> Metastore {
-    let PeerAddr { node, addr } = peer(n);
+    open_at(listening, n, peer(n), log).await
+}
+
+async fn open_at(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog) -> Metastore {
+    let PeerAddr { node, addr } = at;
     let mut config = MetastoreConfig::new(node.clone());
     config.consensus.addr = addr.clone();
     let end = Arc::new(End { listening: listening.clone(), me: node });
@@ -121,6 +125,35 @@ async fn nodes_found_enter_and_show_each_others_changes_also_after_a_restart_of_
         tokio::time::timeout(Duration::from_secs(10), ready).await.expect("ready");
     }
     again[1].propose(create(9)).await.expect("taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_elsewhere_gets_what_it_has_missed() {
+    let listening = Listening::default();
+    let logs = [MemLog::new(), MemLog::new(), MemLog::new()];
+    let mut nodes = Vec::new();
+    for n in 1..=3 {
+        let node = open(&listening, n, &logs[nodes.len()]).await;
+        if n == 1 {
+            node.found(&runtime(n)).await.expect("founded");
+        } else {
+            node.enter(&[peer(1)]).await.expect("entered");
+            node.promote(&peer(n).node).await.expect("promoted");
+        }
+        nodes.push(node);
+    }
+    stop(&listening, 3, &nodes[2]).await;
+    nodes[1].propose(create(1)).await.expect("taken");
+    let elsewhere = PeerAddr { node: peer(3).node, addr: Arc::from("elsewhere:1") };
+    let moved = open_at(&listening, 3, elsewhere.clone(), &logs[2]).await;
+    moved.enter(&[]).await.expect("entered");
+    assert!(moved.view().topic_by_id(TopicId(1)).is_some(), "before it was let in it knew nothing of it");
+    for node in [&nodes[0], &nodes[1], &moved] {
+        assert_eq!(node.nodes(), [peer(1).node, peer(2).node, peer(3).node]);
+        node.confirmed_view().await.expect("confirmed");
+        assert_eq!(node.address_of(&elsewhere.node), Some(elsewhere.clone()));
+    }
+    assert_eq!(moved.address_of(&peer(9).node), None);
 }
 
 #[tokio::test(start_paused = true)]

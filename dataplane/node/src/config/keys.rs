@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::cluster::known_node;
 use super::show::Shown as _;
 use super::value::Raw;
-use super::{CodecChoice, Config, LogFormat, LogLevel};
+use super::{CodecChoice, Config, LogFormat, LogLevel, SharedSecrets};
 
 /// One thing that can be set.
 pub struct Key {
@@ -70,6 +71,22 @@ keys! {
         => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
     "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the machine's name)"
         => |c, raw| c.node_id = Some(raw.text()?) => |c| c.node_id.shown();
+    "cluster.peer_addr" "VEENA_CLUSTER_PEER_ADDR" -
+        "host:port (UDP) on which the other nodes of a cluster reach this one; without it the node is alone"
+        => |c, raw| c.cluster.peer_addr = Some(raw.text()?) => |c| c.cluster.peer_addr.shown();
+    "cluster.advertise_addr" "VEENA_CLUSTER_ADVERTISE_ADDR" - "the same as the others see it (default: cluster.peer_addr)"
+        => |c, raw| c.cluster.advertise_addr = Some(raw.text()?) => |c| c.cluster.advertise_addr.shown();
+    "cluster.secret_file" "VEENA_CLUSTER_SECRET_FILE" -
+        "a file with the secret that all nodes of the cluster share, made with `openssl rand -base64 32`; while it is being changed, a second line holds the one before"
+        => |c, raw| c.cluster.secret_file = Some(PathBuf::from(raw.text()?)) => |c| c.cluster.secret_file.shown();
+    "cluster.secret" "VEENA_CLUSTER_SECRET" - "the secret itself, instead of the name of its file; not taken from the file with settings"
+        => |c, raw| c.cluster.secret = Some(secret(raw)?) => |_c| String::new();
+    "cluster.bootstrap" "VEENA_CLUSTER_BOOTSTRAP" -
+        "found the cluster, if the data directory is empty: for one node, at its first start; to be taken away then, since the same node with a lost directory would found another cluster"
+        => |c, raw| c.cluster.bootstrap = raw.truth()? => |c| c.cluster.bootstrap.shown();
+    "cluster.join" "VEENA_CLUSTER_JOIN" -
+        "nodes of the cluster, each node@host:port: through one of them this one joins, if its data directory is empty"
+        => |c, raw| c.cluster.join = raw.list()?.iter().map(|text| known_node(text)).collect::<Result<_, _>>()? => |c| c.cluster.join.shown();
     "storage.data_dir" "VEENA_DATA_DIR" "data-dir" "where everything is kept"
         => |c, raw| c.storage.data_dir = PathBuf::from(raw.text()?) => |c| c.storage.data_dir.shown();
     "storage.codec" - - "how partition logs are compressed: none or zstd"
@@ -116,6 +133,16 @@ keys! {
 
 const LOG_LEVELS: &[(&str, LogLevel)] =
     &[("debug", LogLevel::Debug), ("info", LogLevel::Info), ("warn", LogLevel::Warn), ("error", LogLevel::Error)];
+
+/// A file with settings is read by many, copied and checked in.
+fn secret(raw: &Raw<'_>) -> Result<SharedSecrets, String> {
+    match raw {
+        Raw::Json(_) => {
+            Err("a secret has no place among the settings: put it into a file of its own and name that in cluster.secret_file".to_owned())
+        }
+        Raw::Text(text) => SharedSecrets::parse(text).map_err(|error| error.to_string()),
+    }
+}
 
 /// Somebody who asks for accounts must not get an open node.
 fn refuse_security(is_enabled: bool) -> Result<(), String> {

@@ -3,6 +3,7 @@
 //! The file is one strict JSON object: a key that is not known stops the start, and so does everything else that is wrong, all of it
 //! reported at once. Durations are text as Go writes them (`10s`, `1m30s`); bare numbers are refused, because they do not say their unit.
 
+mod cluster;
 mod keys;
 mod show;
 mod unknown;
@@ -16,6 +17,7 @@ use veena_contract::limits;
 
 use crate::listen::host_and_port;
 
+pub use cluster::{ClusterConfig, SharedSecrets};
 pub use keys::{KEYS, Key};
 pub use show::reference;
 pub use unknown::warn_of_unknown_variables;
@@ -33,6 +35,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// This node's name; `None` is the machine's.
     pub node_id: Option<String>,
+    /// Other nodes.
+    pub cluster: ClusterConfig,
     /// Files.
     pub storage: StorageConfig,
     /// What new topics get.
@@ -180,6 +184,7 @@ impl Default for Config {
                 cross_site_guard: true,
             },
             node_id: None,
+            cluster: ClusterConfig::default(),
             storage: StorageConfig {
                 data_dir: PathBuf::from("data"),
                 codec: CodecChoice::None,
@@ -312,6 +317,7 @@ impl Config {
         require(fanout.max_batch_records > 0, "fanout.max_batch_records must be above 0");
         let bytes = 1..=limits::COMMIT_BYTES_MAX;
         require(bytes.contains(&fanout.max_batch_bytes), "fanout.max_batch_bytes must be 1 to 8388608");
+        self.cluster.check(self.node_id.as_deref(), errors);
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use veena_client::format_duration;
+use veena_contract::PeerAddr;
 
 use super::keys::KEYS;
 use super::{CodecChoice, Config, LogFormat, LogLevel};
@@ -47,6 +48,12 @@ impl Shown for Option<PathBuf> {
 impl Shown for Option<String> {
     fn shown(&self) -> String {
         self.clone().unwrap_or_default()
+    }
+}
+
+impl Shown for Vec<PeerAddr> {
+    fn shown(&self) -> String {
+        self.iter().map(|peer| format!("{}@{}", peer.node, peer.addr)).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -25,6 +25,16 @@ impl Raw<'_> {
         if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
     }
 
+    /// Texts: a list in the file, with commas between them elsewhere.
+    pub(super) fn list(&self) -> Result<Vec<String>, String> {
+        let of = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| format!("want a list of texts; {value} is none"));
+        match self {
+            Self::Json(Value::Array(values)) => values.iter().map(of).collect(),
+            Self::Json(other) => Err(format!("want a list of texts, not {other}")),
+            Self::Text(text) => Ok(text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()),
+        }
+    }
+
     /// A duration as text.
     pub(super) fn duration(&self) -> Result<Duration, String> {
         match self {

@@ -1,0 +1,308 @@
+//! A network in memory: nodes call each other, and each direction can be told to fail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::{sleep, timeout};
+use veena_broker::Broker;
+use veena_broker::ports::{BrokerConfig, Peers};
+use veena_contract::{
+    BoxFuture, CallerGone, Entropy, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, PeerOp,
+    PeerRefusal, PeerRequest, TopicRecord,
+};
+use veena_storage::disk::Disk;
+use veena_storage::disk::mem::MemDisk;
+
+use crate::support::{FakeCatalog, Node, Seeded, small_config};
+
+/// What happens to calls in one direction.
+#[derive(Clone)]
+pub enum Fault {
+    /// Nothing can be sent.
+    Cut,
+    /// Requests are lost on the way.
+    LoseRequests,
+    /// Requests are served, answers are lost.
+    LoseAnswers,
+    /// Requests arrive late, and are served as if they were not.
+    Delay(Duration),
+    /// Requests and answers take a moment, and overtake each other.
+    Slow(Arc<Seeded>),
+    /// Any of these, or none, by chance.
+    Flaky(Arc<Seeded>),
+}
+
+/// Who listens, and what is wrong between whom.
+#[derive(Default)]
+pub struct Net {
+    brokers: Mutex<BTreeMap<NodeId, (u64, Broker)>>,
+    faults: Mutex<BTreeMap<(NodeId, NodeId), Fault>>,
+    faults_of_ops: Mutex<BTreeMap<(NodeId, NodeId, PeerOp), Fault>>,
+    calls: Mutex<BTreeMap<PeerOp, u64>>,
+    lives: AtomicU64,
+}
+
+impl Net {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Calls from one node to another fail so, from now on.
+    pub fn fail(&self, from: &str, to: &str, fault: Fault) {
+        self.faults.lock().insert((node_id(from), node_id(to)), fault);
+    }
+
+    /// Calls of one kind from one node to another fail so, from now on.
+    pub fn fail_op(&self, from: &str, to: &str, op: PeerOp, fault: Fault) {
+        self.faults_of_ops.lock().insert((node_id(from), node_id(to), op), fault);
+    }
+
+    /// How many calls of one kind were made.
+    pub fn calls(&self, op: PeerOp) -> u64 {
+        self.calls.lock().get(&op).copied().unwrap_or(0)
+    }
+
+    /// Calls between all nodes fail so, from now on.
+    pub fn fail_all(&self, fault: &Fault) {
+        for from in NODES {
+            NODES.iter().for_each(|to| self.fail(from, to, fault.clone()));
+        }
+    }
+
+    /// Everything works again.
+    pub fn heal(&self) {
+        self.faults.lock().clear();
+        self.faults_of_ops.lock().clear();
+    }
+
+    /// Who listens under this name now.
+    pub fn listen(&self, name: &str, broker: &Broker) {
+        let life = self.lives.fetch_add(1, Ordering::Relaxed);
+        self.brokers.lock().insert(node_id(name), (life, broker.clone()));
+    }
+
+    /// Nobody listens under this name any more; answers that are on their way are lost.
+    pub fn hang_up(&self, name: &str) {
+        self.brokers.lock().remove(&node_id(name));
+    }
+
+    fn listening(&self, node: &NodeId) -> Option<(u64, Broker)> {
+        self.brokers.lock().get(node).cloned()
+    }
+
+    fn fault(&self, from: &NodeId, to: &NodeId, op: PeerOp) -> Option<Fault> {
+        let of_op = self.faults_of_ops.lock().get(&(from.clone(), to.clone(), op)).cloned();
+        let fault = of_op.or_else(|| self.faults.lock().get(&(from.clone(), to.clone())).cloned())?;
+        let Fault::Flaky(entropy) = fault else { return Some(fault) };
+        match entropy.next_u64() % 6 {
+            0 => Some(Fault::Cut),
+            1 => Some(Fault::LoseRequests),
+            2 => Some(Fault::LoseAnswers),
+            // Short of the caller's patience, and beyond it.
+            3 => Some(Fault::Delay(Duration::from_millis(entropy.next_u64() % 1_000))),
+            4 => Some(Fault::Delay(Duration::from_millis(10_000 + entropy.next_u64() % 10_000))),
+            _ => None,
+        }
+    }
+}
+
+/// One node's way into the network.
+struct Line {
+    me: NodeId,
+    net: Arc<Net>,
+}
+
+impl PeerClient for Line {
+    fn call<'a>(&'a self, to: &'a PeerAddr, call: PeerCall) -> BoxFuture<'a, Result<Bytes, PeerError>> {
+        Box::pin(async move {
+            let node = to.node.clone();
+            *self.net.calls.lock().entry(call.op).or_default() += 1;
+            let fault = self.net.fault(&self.me, &node, call.op);
+            let reason = || "in this test".to_owned();
+            let Some((life, broker)) = self.net.listening(&node).filter(|_| !matches!(fault, Some(Fault::Cut))) else {
+                return Err(PeerError::Unreachable { node, reason: reason() });
+            };
+            if matches!(fault, Some(Fault::LoseRequests)) {
+                sleep(call.timeout).await;
+                return Err(PeerError::Silent { node });
+            }
+            let caller = CallerGone::default();
+            let request = PeerRequest {
+                from: self.me.clone(),
+                class: call.class,
+                op: call.op,
+                remaining: call.timeout,
+                caller: caller.clone(),
+                body: call.body,
+            };
+            let delay = if let Some(Fault::Delay(delay)) = fault { delay } else { Duration::ZERO };
+            let moment = || match &fault {
+                Some(Fault::Slow(entropy)) => Duration::from_millis(entropy.next_u64() % 30),
+                _ => Duration::ZERO,
+            };
+            let (there, back) = (moment(), moment());
+            // Of a caller that left while its call was on the way, nobody hears.
+            let _leaving = delay.is_zero().then(|| Leaving(caller));
+            let serving = tokio::spawn(async move {
+                sleep(delay + there).await;
+                let served = match broker.serve_peer(request) {
+                    Some(serving) => serving.await,
+                    None => Err(PeerRefusal::UnknownOp),
+                };
+                sleep(back).await;
+                served
+            });
+            let Ok(served) = timeout(call.timeout, serving).await else { return Err(PeerError::Silent { node }) };
+            let is_same = self.net.listening(&node).is_some_and(|(now, _)| now == life);
+            match served {
+                Ok(_) if matches!(fault, Some(Fault::LoseAnswers)) || !is_same => Err(PeerError::Lost { node, reason: reason() }),
+                Ok(served) => served.map_err(|refusal| PeerError::Refused { node, refusal }),
+                Err(_) => Err(PeerError::Failed { node }),
+            }
+        })
+    }
+}
+
+/// Dropped with a call: whoever made it waits no more.
+struct Leaving(CallerGone);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// Everybody is known, at once.
+struct All;
+
+impl NodeDirectory for All {
+    fn nodes(&self) -> Vec<NodeId> {
+        NODES.map(node_id).to_vec()
+    }
+
+    fn address_of(&self, node: &NodeId) -> Option<PeerAddr> {
+        Some(PeerAddr { node: node.clone(), addr: Arc::from("in memory") })
+    }
+}
+
+pub const NODES: [&str; 3] = ["a", "b", "c"];
+
+pub fn node_id(name: &str) -> NodeId {
+    NodeId(Arc::from(name))
+}
+
+/// The same topic, each of its partitions with an owner, since the first epoch.
+pub fn owned_by(mut record: TopicRecord, owners: &[&str]) -> TopicRecord {
+    record.partitions = u32::try_from(owners.len()).expect("few");
+    record.owners = owners.iter().map(|name| Ownership { node: node_id(name), epoch: OwnershipEpoch(1) }).collect();
+    record
+}
+
+/// One node that dies and comes back.
+pub struct Member {
+    pub name: &'static str,
+    pub disk: MemDisk,
+    pub node: Node,
+    pub config: BrokerConfig,
+}
+
+/// Three nodes that see one catalog.
+pub struct Cluster {
+    pub net: Arc<Net>,
+    pub catalog: Arc<FakeCatalog>,
+    pub members: Vec<Member>,
+    seed: u64,
+}
+
+impl Cluster {
+    pub async fn start(seed: u64) -> Self {
+        Self::start_with(seed, small_config()).await
+    }
+
+    pub async fn start_with(seed: u64, config: BrokerConfig) -> Self {
+        let mut cluster = Self { net: Net::new(), catalog: FakeCatalog::new(), members: Vec::new(), seed };
+        for name in NODES {
+            let disk = MemDisk::new();
+            let node = cluster.open(name, &disk, &config, &Arc::clone(&cluster.catalog)).await;
+            cluster.members.push(Member { name, disk, node, config: config.clone() });
+        }
+        cluster
+    }
+
+    async fn open(&mut self, name: &str, disk: &MemDisk, config: &BrokerConfig, catalog: &Arc<FakeCatalog>) -> Node {
+        self.seed += 1;
+        let client = Arc::new(Line { me: node_id(name), net: Arc::clone(&self.net) });
+        let peers = Peers { me: node_id(name), client, directory: Arc::new(All) };
+        let node = Node::start_among(Arc::new(disk.clone()), catalog, self.seed, config.clone(), peers).await;
+        self.net.listen(name, &node.broker);
+        node
+    }
+
+    pub fn node(&self, name: &str) -> &Node {
+        &self.members.iter().find(|member| member.name == name).expect("one of three").node
+    }
+
+    /// The process of a node dies.
+    pub fn kill(&mut self, name: &str) {
+        self.end(name, MemDisk::crash_kill);
+    }
+
+    /// The machine of a node loses its power.
+    pub fn cut_power(&mut self, name: &str, entropy: &Seeded) {
+        self.end(name, |disk| disk.crash_power(&mut || entropy.next_u64()));
+    }
+
+    fn end(&mut self, name: &str, crash: impl FnOnce(&MemDisk)) {
+        let member = self.members.iter_mut().find(|member| member.name == name).expect("one of three");
+        self.net.hang_up(name);
+        crash(&member.disk);
+        member.node.tasks.token().cancel();
+    }
+
+    /// A node that died begins its next life.
+    pub async fn revive(&mut self, name: &str) {
+        let catalog = Arc::clone(&self.catalog);
+        self.revive_on(name, &catalog).await;
+    }
+
+    /// As `revive`, with a catalog of its own.
+    pub async fn revive_on(&mut self, name: &str, catalog: &Arc<FakeCatalog>) {
+        let at = self.members.iter().position(|member| member.name == name).expect("one of three");
+        let (disk, config) = (self.members[at].disk.reopen(), self.members[at].config.clone());
+        let node = self.open(name, &disk, &config, catalog).await;
+        (self.members[at].disk, self.members[at].node) = (disk, node);
+    }
+
+    /// Waits until nothing is under way from any node.
+    pub async fn settle_down(&self) {
+        let quiet = async {
+            while self.members.iter().any(|member| member.node.broker.undispatched() > 0) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(120), quiet).await.expect("everything accepted reaches its owner");
+    }
+
+    /// No node has a directory of a partition that another owns.
+    pub fn assert_only_own_logs(&self, record: &TopicRecord) {
+        for member in &self.members {
+            let dir = format!("/data/topics/default/{}", record.id);
+            let entries = member.disk.list(dir.as_ref()).unwrap_or_default();
+            for entry in entries {
+                let index: usize = entry.name.trim_start_matches('p').parse().expect("a partition");
+                assert_eq!(record.owners[index].node, node_id(member.name), "{} has a log of partition {index}", member.name);
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    /// Ends what runs, so that the next seed of a test has the runtime for itself.
+    fn drop(&mut self) {
+        self.members.iter().for_each(|member| member.node.tasks.token().cancel());
+    }
+}

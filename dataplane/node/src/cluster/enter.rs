@@ -1,0 +1,171 @@
+//! How a node comes into its cluster, at each of its starts; and how it becomes a voter.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use veena_contract::{Catalog, CatalogView, CatalogWriter, Command, NodeDirectory, NodeId, PeerAddr, PeerError, PeerRefusal, limits};
+use veena_metastore::{MemberError, Metastore, Runtime, StartError};
+
+use super::PeerPlane;
+use super::members::ask;
+use crate::config::ClusterConfig;
+use crate::data_dir::DataDir;
+
+/// Why a node is not taken into its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// The metastore.
+    #[error("this node does not come into its cluster")]
+    Metastore(#[from] StartError),
+    /// It belongs to no cluster, and was told of none.
+    #[error(
+        "this node belongs to no cluster yet: set cluster.bootstrap on the node that founds one, and cluster.join on each other, with nodes \
+         that run"
+    )]
+    NoCluster,
+    /// A node that it should know does not know it.
+    #[error(
+        "{node} does not serve this node: the data directory is of another cluster, or the name of this node is taken; start it with a \
+         directory of this cluster, or with an empty one and a name of its own"
+    )]
+    Stranger {
+        /// Who refused.
+        node: NodeId,
+    },
+    /// It owns partitions, and has nothing of them.
+    #[error(
+        "partitions of this cluster belong to {node} ({partitions} of them), and its data directory is new: they would look empty. Put \
+         the directory back, or start under another name; nothing was touched"
+    )]
+    LostDirectory {
+        /// This node.
+        node: NodeId,
+        /// How many.
+        partitions: usize,
+    },
+}
+
+/// Founds or enters the cluster. Goes on trying while the others may only be starting too, and says what it waits for.
+pub(crate) async fn enter(config: &ClusterConfig, plane: &PeerPlane, runtime: &Runtime) -> Result<(), EnterError> {
+    let metastore = &plane.metastore;
+    let known: Vec<PeerAddr> = config.join.iter().filter(|peer| peer.node != plane.me).cloned().collect();
+    if metastore.is_blank() && !config.bootstrap && known.is_empty() {
+        return Err(EnterError::NoCluster);
+    }
+    loop {
+        refuse_among_strangers(plane, &known).await?;
+        let entered = if config.bootstrap { metastore.found(runtime).await } else { metastore.enter(&known).await };
+        let entered = match entered {
+            Ok(()) => own_what_nobody_owns(config, plane).await,
+            failed => failed,
+        };
+        match entered {
+            Ok(()) => return Ok(()),
+            Err(error) if may_come(&error) => {
+                warn!(err = &error as &dyn std::error::Error, "this node is not in its cluster yet; it goes on trying");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// May it succeed later, without anybody's doing?
+fn may_come(error: &StartError) -> bool {
+    matches!(
+        error,
+        StartError::NotReady { .. }
+            | StartError::Member(MemberError::NoLeader { .. } | MemberError::Lost { .. } | MemberError::Timeout { .. })
+    )
+}
+
+/// A node of another cluster would else lead that one beside this, without a word.
+async fn refuse_among_strangers(plane: &PeerPlane, known: &[PeerAddr]) -> Result<(), EnterError> {
+    let client = plane.client();
+    let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer))).await;
+    let refused =
+        known.iter().zip(answers).find(|(_, answer)| matches!(answer, Err(PeerError::Refused { refusal: PeerRefusal::NotAdmitted, .. })));
+    refused.map_or(Ok(()), |(peer, _)| Err(EnterError::Stranger { node: peer.node.clone() }))
+}
+
+/// Names the owner of what was made while this node was alone: it is here and nowhere else.
+async fn own_what_nobody_owns(config: &ClusterConfig, plane: &PeerPlane) -> Result<(), StartError> {
+    let metastore = &plane.metastore;
+    let was_alone = config.bootstrap || metastore.nodes() == [plane.me.clone()];
+    if !was_alone || metastore.view().by_id.values().all(|topic| !topic.owners.is_empty()) {
+        return Ok(());
+    }
+    let within = Duration::from_millis(limits::METADATA_PROPOSE_MS_MAX);
+    let named = metastore.propose(Command::NameOwner { node: plane.me.clone() }).await;
+    let view = named.map_err(|error| StartError::NotReady { within, reason: error.to_string() })?;
+    info!(node = %plane.me, topics = view.topics.len(), "this node was alone, and owns what was made then");
+    Ok(())
+}
+
+/// A directory that was never used with this metadata has nothing of what the metadata says is in it.
+pub(crate) fn check_directory(data: &DataDir, view: &CatalogView) -> Result<(), EnterError> {
+    let owned = view.by_id.values().flat_map(|topic| &topic.owners).filter(|owner| owner.node == data.node).count();
+    if data.lineage().is_none() && owned > 0 {
+        return Err(EnterError::LostDirectory { node: data.node.clone(), partitions: owned });
+    }
+    Ok(())
+}
+
+/// Makes this node a voter, if it is none and there are few; asks until it is one.
+pub(crate) async fn become_voter(metastore: Metastore, me: NodeId, stop: CancellationToken) {
+    loop {
+        let members = metastore.status().members;
+        let voters = members.iter().filter(|member| member.is_voter).count();
+        if voters >= limits::VOTERS_UNASKED_MAX || members.iter().any(|member| member.is_voter && member.peer.node == me) {
+            return;
+        }
+        match stop.run_until_cancelled(metastore.promote(&me)).await {
+            None => return,
+            Some(Ok(())) => info!(node = %me, "this node votes on metadata"),
+            Some(Err(error)) => {
+                debug!(%error, "this node is no voter yet");
+                let pause = tokio::time::sleep(Duration::from_millis(limits::PROMOTE_AGAIN_MS));
+                if stop.run_until_cancelled(pause).await.is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use veena_contract::{LineageId, TopicRecord};
+    use veena_storage::disk::real::RealDisk;
+
+    use super::*;
+    use crate::system::OsEntropy;
+
+    #[test]
+    fn a_directory_that_is_new_and_should_hold_partitions_is_refused() {
+        let topic: TopicRecord = serde_json::from_value(json!({
+            "tenant": "default", "name": "t", "id": "0000000000000007", "partitions": 2, "retention_ms": 0, "visibility_timeout_ms": 1,
+            "max_in_flight_per_partition": 1, "max_acked_ahead_per_partition": 1, "created_at_ms": 0,
+            "owners": [{"node": "a", "epoch": 1}, {"node": "b", "epoch": 1}],
+        }))
+        .expect("a record");
+        let mut view = CatalogView::default();
+        view.by_id.insert(topic.id, Arc::new(topic));
+        let open = |name: &str| {
+            let temp = tempfile::tempdir().expect("a temporary directory");
+            let data = DataDir::open(&RealDisk, temp.path(), Some(name), &OsEntropy).expect("created");
+            (data, temp)
+        };
+        let (mut lost, _temp) = open("a");
+        let error = check_directory(&lost, &view).expect_err("its partition is not there");
+        assert!(error.to_string().contains("belong to a (1 of them)"), "{error}");
+        lost.bind(&RealDisk, LineageId(7)).expect("bound");
+        check_directory(&lost, &view).expect("it has been used with this metadata");
+        let (new, _temp) = open("c");
+        check_directory(&new, &view).expect("it owns nothing");
+    }
+}

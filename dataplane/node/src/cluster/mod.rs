@@ -1,0 +1,174 @@
+//! A node among others: its peer plane, how it comes into its cluster, and what it knows of the other members.
+
+mod enter;
+mod gate;
+mod members;
+mod service;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tracing::info;
+use veena_auth::{ClusterIdentity, ClusterSecretError, IdentityError};
+use veena_broker::tasks::{OnExit, Tasks};
+use veena_broker::{Broker, ports::Peers};
+use veena_consensus::LogStore;
+use veena_contract::{Members, NodeId, PeerClient, limits};
+use veena_metastore::{Metastore, MetastoreConfig, Runtime, StartError};
+use veena_peer::{Endpoint, EndpointError, QuicPeers, Server};
+use veena_storage::disk::{Disk, OpenMode, read_full_at};
+
+use crate::config::{ClusterConfig, Config, SharedSecrets};
+use crate::data_dir::DataDir;
+use crate::listen::{ListenError, Port};
+
+pub use enter::EnterError;
+pub(crate) use enter::{become_voter, check_directory, enter};
+use gate::Gate;
+use members::ClusterMembers;
+use service::Service;
+
+const PEER_PORT: Port = Port { key: "cluster.peer_addr", danger: "whoever has the cluster's secret could read and delete everything" };
+/// A file that is larger holds something else.
+const SECRET_FILE_BYTES_MAX: usize = 4 * limits::CLUSTER_SECRET_BYTES_MAX;
+
+/// Why a node of a cluster has no peer plane.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The port.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// What is derived from the secret.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The file with the secret cannot be read.
+    #[error("cluster.secret_file {} cannot be read", path.display())]
+    SecretFile {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file with the secret holds none.
+    #[error("cluster.secret_file {} holds no cluster secret", path.display())]
+    Secret {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ClusterSecretError,
+    },
+}
+
+/// The port of the peer plane. Nobody is answered yet.
+pub struct PeerPort {
+    endpoint: Endpoint,
+    advertised: Arc<str>,
+}
+
+impl PeerPort {
+    /// Opens the port of a node of a cluster. `None` for a node alone.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn open(config: &Config, allow_open: bool, disk: &dyn Disk) -> Result<Option<Self>, ClusterError> {
+        let cluster = &config.cluster;
+        let (Some(peer_addr), Some(advertised), Some(node)) = (&cluster.peer_addr, cluster.advertised(), &config.node_id) else {
+            return Ok(None);
+        };
+        let addr = PEER_PORT.resolve(peer_addr, allow_open).await?;
+        let identity = match secrets(cluster, disk)? {
+            Some(secrets) => ClusterIdentity::new(&NodeId(node.as_str().into()), secrets.get())?,
+            None => return Ok(None),
+        };
+        Ok(Some(Self { endpoint: Endpoint::bind(addr, Arc::new(identity))?, advertised: advertised.into() }))
+    }
+
+    /// Opens the metastore on `log` and answers other nodes from here on: without that it would never become ready.
+    ///
+    /// # Errors
+    /// [`StartError`] when the log cannot be used.
+    pub(crate) async fn serve<L: LogStore>(self, data: &DataDir, log: L, runtime: &Runtime) -> Result<PeerPlane, StartError> {
+        let Self { endpoint, advertised } = self;
+        let gate = Arc::new(Gate::new(data.node.clone(), data.lineage()));
+        let client = Arc::new(QuicPeers::new(endpoint.clone(), gate.clone()));
+        let mut config = MetastoreConfig::new(data.node.clone());
+        config.consensus.addr = Arc::clone(&advertised);
+        config.consensus.ready_within = Duration::from_millis(limits::CLUSTER_ENTER_MS_MAX);
+        let metastore = Metastore::open(config, log, runtime, client.clone()).await?;
+        gate.follow(metastore.clone());
+        let service = Arc::new(Service::new(metastore.clone()));
+        let tasks = Tasks::new(Handle::current());
+        let server = Server::new(endpoint.clone(), gate, service.clone());
+        tasks.spawn("peer-server", OnExit::Shutdown, server.run(tasks.token().clone()));
+        info!(node = %data.node, addr = %advertised, "other nodes are answered");
+        Ok(PeerPlane { me: data.node.clone(), metastore, endpoint, client, service, tasks })
+    }
+}
+
+/// The secrets, from where the operator has put them.
+fn secrets(config: &ClusterConfig, disk: &dyn Disk) -> Result<Option<SharedSecrets>, ClusterError> {
+    let Some(path) = &config.secret_file else { return Ok(config.secret.clone()) };
+    let text = read_text(disk, path).map_err(|source| ClusterError::SecretFile { path: path.clone(), source })?;
+    SharedSecrets::parse(&text).map(Some).map_err(|source| ClusterError::Secret { path: path.clone(), source })
+}
+
+fn read_text(disk: &dyn Disk, path: &Path) -> io::Result<String> {
+    let mut bytes = vec![0; SECRET_FILE_BYTES_MAX];
+    let file = disk.open(path, OpenMode::Read)?;
+    let len = read_full_at(file.as_ref(), &mut bytes, 0)?;
+    bytes.truncate(len);
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text"))
+}
+
+/// The peer plane of a node, and its metastore.
+pub struct PeerPlane {
+    pub(crate) me: NodeId,
+    pub(crate) metastore: Metastore,
+    endpoint: Endpoint,
+    client: Arc<QuicPeers>,
+    service: Arc<Service>,
+    tasks: Tasks,
+}
+
+impl PeerPlane {
+    /// How this node calls others.
+    pub(crate) fn client(&self) -> Arc<dyn PeerClient> {
+        self.client.clone()
+    }
+
+    /// What the engine needs of the other nodes.
+    pub(crate) fn peers(&self) -> Peers {
+        Peers { me: self.me.clone(), client: self.client(), directory: Arc::new(self.metastore.clone()) }
+    }
+
+    /// What is known of the members.
+    pub(crate) fn members(&self) -> Arc<dyn Members> {
+        Arc::new(ClusterMembers { me: self.me.clone(), metastore: self.metastore.clone(), client: self.client() })
+    }
+
+    /// Hands the engine's calls to it from here on.
+    pub(crate) fn serve_engine(&self, broker: Broker) {
+        self.service.engine(broker);
+    }
+
+    /// Completes once nobody answers other nodes any more.
+    pub(crate) async fn died(&self) {
+        self.tasks.token().cancelled().await;
+    }
+
+    /// Ends the calls that were begun, refuses others, and closes the port.
+    pub(crate) async fn stop(self) {
+        self.tasks.stop().await;
+        // A node that is down hears nothing, and is not waited for.
+        let _told = timeout(Duration::from_millis(limits::PEER_CLOSE_MS_MAX), self.endpoint.close()).await;
+    }
+}
