@@ -5,34 +5,37 @@ mod commands;
 mod flags;
 mod output;
 
-use std::process::ExitCode;
+use std::io::Write;
 
 use crate::commands::{Cli, Command};
 use crate::output::Failure;
 
 /// Refused or failed.
-const EXIT_FAILED: u8 = 1;
+const EXIT_FAILED: i32 = 1;
 /// Asked for something that makes no sense.
-const EXIT_USAGE: u8 = 2;
+const EXIT_USAGE: i32 = 2;
 
-fn main() -> ExitCode {
+fn main() -> ! {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Dev(args) => commands::node::dev(args),
         Command::Node(args) => commands::node::run(args),
         command => commands::run_client(cli.global, command),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has seen enough.
-        Err(Failure::PipeClosed) => ExitCode::SUCCESS,
+    let code = match outcome {
+        // Whoever reads our output has seen enough when the pipe is closed.
+        Ok(()) | Err(Failure::PipeClosed) => 0,
         Err(Failure::Usage(text)) => {
             eprintln!("error: {text}");
-            ExitCode::from(EXIT_USAGE)
+            EXIT_USAGE
         }
         Err(Failure::Failed(error)) => {
             eprintln!("error: {error:#}");
-            ExitCode::from(EXIT_FAILED)
+            EXIT_FAILED
         }
-    }
+    };
+    let _flushed = std::io::stdout().flush();
+    // A node that gives up its stop leaves threads behind that stand in a call of the disk. At an ordinary end of the process the metadata
+    // store's static objects would be destroyed under them, which ends it with SIGABRT.
+    signal_hook::low_level::exit(code)
 }
