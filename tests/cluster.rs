@@ -189,6 +189,14 @@ async fn metadata_outlives_its_leader_and_says_when_there_is_none() {
     let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
     cluster.nodes[leader].kill().expect("killed");
     create_until_there(&cluster.nodes[one], "after", 3).await;
+    let given = async || members(&cluster.nodes[one]).await[leader].owned_partitions;
+    let number = Cell::new(0);
+    until("who is gone is given nothing new", || async {
+        let before = given().await;
+        create_until_there(&cluster.nodes[one], &format!("more-{}", number.replace(number.get() + 1)), 3).await;
+        given().await == before
+    })
+    .await;
     assert_eq!(confirmed_status_of(&cluster.nodes[other], "after").await, 200);
     until("the one that is gone is told to be dead, and no other", || async {
         members(&cluster.nodes[one]).await.iter().all(|member| (member.status == "dead") == (member.id == name(leader + 1)))
@@ -342,4 +350,61 @@ async fn a_node_that_was_alone_founds_a_cluster_with_what_it_has() {
     let owned = members(&second).await.into_iter().map(|member| (member.id, member.owned_partitions)).collect::<Vec<_>>();
     assert!(owned.contains(&(id, 3)) && owned.contains(&("node-2".to_owned(), 0)), "{owned:?}");
     assert_clean_log(&founder);
+}
+
+#[tokio::test]
+async fn a_node_that_joins_while_topics_are_made_starts_and_serves_what_it_was_given_meanwhile() {
+    let mut cluster = Cluster::of(1).await;
+    let config = cluster.joining(config(cluster.dir.path(), &name(2), peer_addr()));
+    let mut founder = cluster.client(0);
+    let mut made = Vec::new();
+    let mut joining = std::pin::pin!(NodeProcess::start(config));
+    let joined = loop {
+        let topic = NewTopic { name: format!("topic-{}", made.len()), partitions: 2, visibility_ms: 30_000 };
+        let create = async {
+            founder.create_topic(&topic).await.expect("made");
+            topic.name
+        };
+        tokio::select! {
+            name = create => made.push(name),
+            joined = &mut joining => break joined.expect("it starts"),
+        }
+    };
+    cluster.nodes.push(joined);
+    let client = veena_client::Client::new(&format!("http://{}", cluster.nodes[1].addr())).expect("an address");
+    let mut given = 0;
+    for topic in &made {
+        let stats = client.topic(topic, None).await.expect("described").partition_stats;
+        let Some(own) = stats.iter().find(|stats| stats.owner_node == Some(name(2))) else { continue };
+        given += 1;
+        let own = u32::try_from(own.index).expect("a small number");
+        cluster.client(0).produce_to(topic, own, b"hello").await.expect("202");
+        assert_eq!(texts(&consume_exactly(&mut cluster.client(1), topic, 1).await), ["hello"]);
+    }
+    assert!(given > 0, "{} topics were made, and none was given to it", made.len());
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_cluster_of_one_that_is_started_alone_grows_its_topics() {
+    let mut cluster = Cluster::of(1).await;
+    create_until_there(&cluster.nodes[0], "old", 2).await;
+    cluster.stop_all().await;
+    let node = &mut cluster.nodes[0];
+    node.config_mut().env.retain(|(name, _)| !name.starts_with("VEENA_CLUSTER_"));
+    node.start_again().await.expect("it starts");
+    let client = veena_client::Client::new(&format!("http://{}", node.addr())).expect("an address");
+    let patch = veena_client::bodies::PatchTopic { partitions: Some(5), ..Default::default() };
+    client.patch_topic("old", &patch).await.expect("it grows");
+    assert_eq!(client.topic("old", None).await.expect("described").partition_stats.len(), 5);
+}
+
+#[tokio::test]
+async fn a_node_that_is_stopped_while_it_waits_for_its_cluster_stops_in_order() {
+    let dir = scratch();
+    let config = with(config(dir.path(), &name(2), peer_addr()), "VEENA_CLUSTER_JOIN", &format!("node-1@{}", peer_addr()));
+    let mut process = config.spawn(free_addr().expect("a free port")).expect("it starts");
+    until("it answers others, and waits", || async { log_of(&config).contains("other nodes are answered") }).await;
+    let status = process.terminate(STOP_DEADLINE).await.expect("it ends");
+    assert!(status.success() && log_of(&config).contains("stopped"), "{status}\n{}", log_of(&config));
 }

@@ -11,6 +11,7 @@ use veena_contract::limits;
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
+use crate::cluster;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -26,6 +27,7 @@ pub(crate) async fn ack(call: &Call<'_>, body: RequestBody) -> Result<Answer, Pr
             let how = how(extend.as_deref())?;
             let handle: ReceiptHandle = handle.parse().map_err(malformed_handle)?;
             let topic = call.topic()?;
+            cluster::confirm_partition(call.state, &topic, Some(handle.partition)).await?;
             let result = call.state.parts.broker.settle(&call.state.tenant, &topic, handle, how).await;
             count(call, &result);
             result?;
@@ -73,6 +75,8 @@ async fn ack_batch(call: &Call<'_>, body: RequestBody, extend: Option<&str>) -> 
     }
     let handles: Vec<Result<ReceiptHandle, _>> = list.iter().map(|text| text.parse()).collect();
     let whole: Vec<ReceiptHandle> = handles.iter().filter_map(|handle| handle.as_ref().ok().copied()).collect();
+    let furthest = whole.iter().map(|handle| handle.partition).max();
+    cluster::confirm_partition(call.state, &topic, furthest).await?;
     let settled = call.state.parts.broker.settle_batch(&call.state.tenant, &topic, &whole, how).await;
     settled.iter().for_each(|result| count(call, result));
     let mut settled = settled.into_iter();

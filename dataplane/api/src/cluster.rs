@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use veena_client::bodies::{ClusterMember, ClusterMembers};
-use veena_contract::{CatalogView, Member, NodeId, Ownership, TopicId, TopicName, placement};
+use veena_contract::{CatalogView, Member, NodeId, Ownership, PartitionIndex, TopicId, TopicName, placement};
 
 use crate::answer::{self, Answer};
 use crate::edge::Call;
@@ -23,7 +23,7 @@ pub(crate) async fn members(call: &Call<'_>) -> Result<Answer, Problem> {
         Some(cluster) => {
             let found = cluster.members().await;
             let view = call.state.view();
-            found.iter().map(|member| shown(member, owned(&view, &member.peer.node), is_detailed)).collect()
+            found.iter().map(|member| shown(member, view.partitions_of(&member.peer.node) as u64, is_detailed)).collect()
         }
         None => vec![alone(&parts.node, &call.state.view(), is_detailed)],
     };
@@ -54,14 +54,36 @@ fn alone(node: &NodeId, view: &CatalogView, is_detailed: bool) -> ClusterMember 
     }
 }
 
-fn owned(view: &CatalogView, node: &NodeId) -> u64 {
-    view.topics.values().flat_map(|topic| &topic.owners).filter(|owner| owner.node == *node).count() as u64
+/// The nodes that new partitions may be given to. A node alone names nobody.
+pub(crate) enum Places {
+    Alone(NodeId),
+    Members(Vec<NodeId>),
 }
 
-/// Owners for partitions that are added to a topic; none on a node alone.
-pub(crate) fn owners(state: &ApiState, topic: TopicId, owned: &[Ownership], count: u32) -> Vec<NodeId> {
-    let nodes = state.parts.cluster.as_ref().map(|cluster| cluster.nodes()).unwrap_or_default();
-    placement::owners_of_added(&nodes, topic, owned, count)
+impl Places {
+    /// Asks the members who of them is there: what is sent to a partition of one that is not would wait.
+    pub(crate) async fn find(state: &ApiState) -> Self {
+        let me = &state.parts.node;
+        match &state.parts.cluster {
+            None => Self::Alone(me.clone()),
+            Some(cluster) => Self::Members(answering(&cluster.members().await, me)),
+        }
+    }
+
+    /// Owners for partitions that are added to a topic; none on a node alone, unless the topic is from when that was a node of a cluster.
+    pub(crate) fn owners(&self, topic: TopicId, owned: &[Ownership], count: u32) -> Vec<NodeId> {
+        match self {
+            Self::Alone(_) if owned.is_empty() => Vec::new(),
+            Self::Alone(me) => placement::owners_of_added(std::slice::from_ref(me), topic, owned, count),
+            Self::Members(nodes) => placement::owners_of_added(nodes, topic, owned, count),
+        }
+    }
+}
+
+/// The members that answer. If that is this node alone, all of them: it may be this one that is not heard.
+fn answering(members: &[Member], me: &NodeId) -> Vec<NodeId> {
+    let is_any = members.iter().any(|member| member.is_alive && member.peer.node != *me);
+    members.iter().filter(|member| member.is_alive || !is_any).map(|member| member.peer.node.clone()).collect()
 }
 
 /// Makes sure that a topic which this node does not know is not one that it does not know *yet*: "not found" is said only of what is not
@@ -71,4 +93,47 @@ pub(crate) async fn confirm(state: &ApiState, name: &TopicName) -> Result<(), Pr
         state.parts.leader.confirmed_view().await?;
     }
     Ok(())
+}
+
+/// The same for a partition beyond those that this node knows of: only the leader knows that there is none.
+pub(crate) async fn confirm_partition(state: &ApiState, name: &TopicName, partition: Option<PartitionIndex>) -> Result<(), Problem> {
+    let is_beyond = |index: PartitionIndex| state.topic(name).is_some_and(|record| index.get() >= record.partitions);
+    if state.parts.cluster.is_some() && partition.is_some_and(is_beyond) {
+        state.parts.leader.confirmed_view().await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use veena_contract::{OwnershipEpoch, PeerAddr};
+
+    use super::*;
+
+    fn node(name: &str) -> NodeId {
+        NodeId(name.into())
+    }
+
+    fn answering_of(members: &[(&str, bool)]) -> Vec<String> {
+        let members = members.iter().map(|(name, is_alive)| {
+            let peer = PeerAddr { node: node(name), addr: "a:1".into() };
+            Member { peer, is_alive: *is_alive, is_voter: true, is_leader: None }
+        });
+        answering(&members.collect::<Vec<_>>(), &node("a")).iter().map(NodeId::to_string).collect()
+    }
+
+    #[test]
+    fn new_partitions_go_to_members_that_answer() {
+        assert_eq!(answering_of(&[("a", true), ("b", false), ("c", true)]), ["a", "c"]);
+        assert_eq!(answering_of(&[("a", true), ("b", false), ("c", false)]), ["a", "b", "c"], "it may be this node that is not heard");
+        assert_eq!(answering_of(&[("a", true)]), ["a"]);
+    }
+
+    #[test]
+    fn a_node_alone_is_named_for_what_is_added_to_a_topic_that_has_owners() {
+        let alone = Places::Alone(node("a"));
+        assert!(alone.owners(TopicId(7), &[], 3).is_empty());
+        let owned = [Ownership { node: node("a"), epoch: OwnershipEpoch(1) }];
+        assert_eq!(alone.owners(TopicId(7), &owned, 2), [node("a"), node("a")]);
+    }
 }

@@ -10,6 +10,7 @@ use veena_broker::message::ConsumeRequest;
 use veena_contract::{ErrorCode, Offset, PartitionIndex, TopicName, limits};
 
 use crate::answer::{self, Answer, AnswerBody};
+use crate::cluster;
 use crate::edge::Call;
 use crate::message_json;
 use crate::metrics::WaitOutcome;
@@ -34,6 +35,7 @@ pub(crate) async fn consume(call: &Call<'_>) -> Result<Answer, Problem> {
         })?),
         None => None,
     };
+    cluster::confirm_partition(call.state, &topic, asked.partition).await?;
     let mut answer = match asked.from {
         From::Queue => lease(call, topic, &asked).await?,
         From::Replay(partition, offset) => Box::pin(replay(call, topic, partition, offset)).await?,

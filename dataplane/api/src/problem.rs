@@ -150,11 +150,13 @@ impl From<ConsumeError> for Problem {
             ConsumeError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
             ConsumeError::NoSuchPartition { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
             ConsumeError::OwnerDown => return owner_down(),
+            ConsumeError::OutcomeUnknown => (StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown),
             ConsumeError::TooManyWaiters { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited),
             ConsumeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady),
             ConsumeError::ReadFailed => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal),
         };
-        Self::new(status, code, error.to_string()).effect(error.effect())
+        let problem = Self::new(status, code, error.to_string()).effect(error.effect());
+        if matches!(error, ConsumeError::OutcomeUnknown) { problem.plain() } else { problem }
     }
 }
 
@@ -247,6 +249,8 @@ mod tests {
         assert_eq!(head(ProduceError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
         assert_eq!(head(ProduceError::DiskFull), (503, "disk_full", "none"));
         assert_eq!(head(ConsumeError::ReadFailed), (500, "internal", "none"));
+        assert_eq!(head(ConsumeError::OwnerDown), (503, "owner_down", "none"));
+        assert_eq!(head(ConsumeError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
         assert_eq!(head(SettleError::LeaseLost), (410, "lease_lost", "none"));
         assert_eq!(head(SettleError::NotReached), (503, "owner_down", "none"));
         assert_eq!(head(SettleError::OutcomeUnknown), (502, "outcome_unknown", "possible"));

@@ -9,6 +9,7 @@ use veena_contract::{ErrorCode, Key, PartitionIndex, TopicName, limits};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
+use crate::cluster;
 use crate::edge::Call;
 use crate::headers;
 use crate::problem::Problem;
@@ -42,6 +43,7 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     if payload.is_empty() {
         return Err(Problem::invalid("message required"));
     }
+    cluster::confirm_partition(call.state, &topic, asked.partition).await?;
     check_schema(call, &topic, asked.partition, &payload).await?;
     let message = NewMessage { key: asked.key, partition: asked.partition, headers, payload };
     match asked.wait_for {

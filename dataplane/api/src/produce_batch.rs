@@ -11,6 +11,7 @@ use crate::answer::{self, Answer};
 use crate::batch_body::{self, Encoding};
 use crate::body::{self, BodyLimits, RequestBody};
 use crate::budget::Reserved;
+use crate::cluster;
 use crate::edge::Call;
 use crate::problem::Problem;
 use crate::produce;
@@ -49,6 +50,8 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     };
     let packed = body::read(body, bounds).await?;
     let (messages, _reserved) = read_messages(packed, encoding, reserved).await?;
+    let furthest = messages.iter().filter_map(|message| message.partition).max();
+    cluster::confirm_partition(call.state, &topic, furthest).await?;
     let record = call.state.topic(&topic).ok_or_else(Problem::topic_not_found)?;
     if record.parent.as_ref().is_some_and(|link| link.delay_ms > 0) {
         return Err(ProduceError::DelayedChild.into());

@@ -9,7 +9,7 @@ use veena_contract::{Command, CommandError, Reroute, TopicName, TopicRecord, lim
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
-use crate::cluster;
+use crate::cluster::Places;
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -26,10 +26,11 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     catalog::topic(call.state, &call.state.view(), &name)?;
     patch.apply_bounds(call, &name).await?;
     if let Some(partitions) = patch.partitions {
+        let places = Places::find(call.state).await;
         catalog::propose(call.state, |view| {
             let record = catalog::topic(call.state, view, &name)?;
             let added = partitions.saturating_sub(record.partitions);
-            let owners = cluster::owners(call.state, record.id, &record.owners, added);
+            let owners = places.owners(record.id, &record.owners, added);
             Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions, owners })
         })
         .await?;

@@ -16,7 +16,7 @@ use veena_contract::{
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
-use crate::cluster;
+use crate::cluster::{self, Places};
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -44,8 +44,9 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     record.id = fresh_id(call, &call.state.view());
     record.schemas = document.map(|document| SchemaVersion { version: 1, document }).into_iter().collect();
 
+    let places = Places::find(call.state).await;
     let Some(parent) = parent else {
-        let topic = placed(call, record);
+        let topic = placed(&places, record);
         let view = catalog::propose(call.state, |_| Ok(Command::CreateTopic { topic: topic.clone(), attach: None })).await?;
         return created(call, &view, &name, |topic| Topic { role: None, ..topic });
     };
@@ -56,15 +57,15 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
         if inherits {
             topic.partitions = catalog::topic(call.state, view, &parent)?.partitions;
         }
-        Ok(Command::CreateTopic { topic: placed(call, topic), attach: Some(attachment) })
+        Ok(Command::CreateTopic { topic: placed(&places, topic), attach: Some(attachment) })
     })
     .await?;
     created(call, &view, &name, |topic| topic)
 }
 
 /// With an owner for each partition, in a cluster. The epoch is set by the state machine.
-fn placed(call: &Call<'_>, topic: TopicRecord) -> TopicRecord {
-    let owners = cluster::owners(call.state, topic.id, &[], topic.partitions);
+fn placed(places: &Places, topic: TopicRecord) -> TopicRecord {
+    let owners = places.owners(topic.id, &[], topic.partitions);
     TopicRecord { owners: owners.into_iter().map(|node| Ownership { node, epoch: OwnershipEpoch::default() }).collect(), ..topic }
 }
 
@@ -236,6 +237,7 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     let malformed = |error: query::BadEscape| Problem::malformed(format!("invalid partition: {error}"));
     let only = query::first(call.query(), "partition").map_err(malformed)?;
     let only = only.filter(|text| !text.is_empty()).map(|text| produce::partition(&text)).transpose()?;
+    cluster::confirm_partition(call.state, &name, only).await?;
     let view = call.state.view();
     let record = catalog::topic(call.state, &view, &name)?;
     if let Some(partition) = only.filter(|partition| partition.get() >= record.partitions) {

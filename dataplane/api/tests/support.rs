@@ -2,20 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use veena_api::{ApiConfig, ApiParts, ApiState};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
-use veena_contract::{Entropy, NodeId, WallClock, Witness};
+use veena_contract::{
+    BoxFuture, Catalog, CatalogView, Entropy, LeaderPort, LogIndex, Member, Members, NodeDirectory, NodeId, PeerAddr, ProposeError,
+    WallClock, Witness,
+};
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::MemDisk;
@@ -43,6 +47,73 @@ impl WallClock for TestClock {
     }
 }
 
+/// A catalog that can be behind; the leader knows better, if there is one.
+pub struct Behind {
+    newest: Arc<Metastore>,
+    /// What is seen while it is behind.
+    shown: watch::Sender<Option<Arc<CatalogView>>>,
+    is_leaderless: AtomicBool,
+}
+
+impl Behind {
+    /// From here on nothing new is seen, until the leader has been asked.
+    pub fn stop_following(&self) {
+        self.shown.send_replace(Some(self.newest.view()));
+    }
+
+    /// While there is no leader, nothing can be confirmed.
+    pub fn set_leaderless(&self, is_leaderless: bool) {
+        self.is_leaderless.store(is_leaderless, Ordering::Relaxed);
+    }
+}
+
+impl Catalog for Behind {
+    fn view(&self) -> Arc<CatalogView> {
+        self.shown.borrow().clone().unwrap_or_else(|| self.newest.view())
+    }
+
+    fn changed(&self, seen: LogIndex) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.newest.changed(seen).await;
+            self.shown.subscribe().wait_for(Option::is_none).await.expect("invariant: the sender lives here");
+        })
+    }
+}
+
+impl LeaderPort for Behind {
+    fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        if self.is_leaderless.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(ProposeError::Unavailable { reason: "there is no leader".into() }) });
+        }
+        self.shown.send_replace(None);
+        self.newest.confirmed_view()
+    }
+
+    fn not_ready_reason(&self) -> Option<String> {
+        self.newest.not_ready_reason()
+    }
+}
+
+/// A cluster of one.
+struct OnlyMember(NodeId);
+
+impl NodeDirectory for OnlyMember {
+    fn nodes(&self) -> Vec<NodeId> {
+        vec![self.0.clone()]
+    }
+
+    fn address_of(&self, _: &NodeId) -> Option<PeerAddr> {
+        None
+    }
+}
+
+impl Members for OnlyMember {
+    fn members(&self) -> BoxFuture<'_, Vec<Member>> {
+        let peer = PeerAddr { node: self.0.clone(), addr: Arc::from("nowhere") };
+        Box::pin(async { vec![Member { peer, is_alive: true, is_voter: true, is_leader: Some(true) }] })
+    }
+}
+
 /// A node with its HTTP plane listening. Ends when dropped.
 pub struct Node {
     pub address: SocketAddr,
@@ -50,6 +121,7 @@ pub struct Node {
     /// The same plane without sockets.
     pub router: axum::Router,
     pub disk: MemDisk,
+    pub catalog: Arc<Behind>,
     serving: JoinSet<std::io::Result<()>>,
 }
 
@@ -59,13 +131,24 @@ impl Node {
     }
 
     pub async fn start_with(config: ApiConfig) -> Self {
+        Self::start_as(config, false).await
+    }
+
+    /// As a member of a cluster.
+    pub async fn start_member() -> Self {
+        Self::start_as(ApiConfig::default(), true).await
+    }
+
+    async fn start_as(config: ApiConfig, is_member: bool) -> Self {
         let entropy: Arc<dyn Entropy> = Arc::new(Seeded(AtomicU64::new(7)));
         let clock: Arc<dyn WallClock> = Arc::new(TestClock(tokio::time::Instant::now()));
         let node = NodeId(Arc::from("node-1"));
         let runtime = Runtime::new(Arc::clone(&entropy));
         let log = MemLog::new();
         let metastore = Metastore::start(MetastoreConfig::new(node.clone()), log, runtime).await.expect("the metastore starts");
-        let catalog = Arc::new(metastore);
+        let metastore = Arc::new(metastore);
+        let is_leaderless = AtomicBool::new(false);
+        let catalog = Arc::new(Behind { newest: Arc::clone(&metastore), shown: watch::channel(None).0, is_leaderless });
         let disk = MemDisk::new();
         let mut broker_config = BrokerConfig::new("/data".into());
         broker_config.wal.segment_bytes = 8 * 1024 * 1024;
@@ -76,7 +159,7 @@ impl Node {
             write_io: Io::threads(4),
             read_io: Io::threads(4),
             catalog: catalog.clone(),
-            writer: catalog.clone(),
+            writer: metastore.clone(),
             witness: Witness::new(catalog.clone()),
             clock: Arc::clone(&clock),
             entropy: Arc::clone(&entropy),
@@ -87,12 +170,12 @@ impl Node {
         let parts = ApiParts {
             broker,
             catalog: catalog.clone(),
-            writer: catalog.clone(),
-            leader: catalog,
+            writer: metastore,
+            leader: catalog.clone(),
             clock,
             entropy,
+            cluster: is_member.then(|| Arc::new(OnlyMember(node.clone())) as Arc<dyn Members>),
             node,
-            cluster: None,
             version: "0.0.0",
         };
         let state = ApiState::new(config, parts);
@@ -102,7 +185,7 @@ impl Node {
         let mut serving = JoinSet::new();
         let router = veena_api::router(state.clone());
         serving.spawn(veena_api::serve(listener, state, shutdown.clone()));
-        let node = Self { address, shutdown, router, disk, serving };
+        let node = Self { address, shutdown, router, disk, catalog, serving };
         until("the node is ready", || async { node.get("/readyz").await.status == 200 }).await;
         node
     }

@@ -90,6 +90,9 @@ pub enum ConsumeError {
     /// The partition's log cannot be opened or read now.
     #[error("partition owner is down; retry later")]
     OwnerDown,
+    /// The partition's owner was asked and has not answered.
+    #[error("the partition owner did not answer; a message may have been reserved; retry")]
+    OutcomeUnknown,
     /// Too many consumers are parked.
     #[error("too many consumers wait on this topic (limit {limit} per node)")]
     TooManyWaiters {
@@ -105,10 +108,12 @@ pub enum ConsumeError {
 }
 
 impl ConsumeError {
-    /// May a message have been leased to the caller? Never: what was reserved is released before a refusal.
+    /// May a message have been leased? What was reserved is released before a refusal; what another node may have reserved is released once
+    /// that node hears of it.
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
+            Self::OutcomeUnknown => Effect::Possible,
             Self::TopicNotFound
             | Self::NoSuchPartition { .. }
             | Self::OwnerDown

@@ -23,6 +23,7 @@ mod queue_anywhere;
 mod scrub;
 mod settling;
 mod small_files;
+mod standstill;
 mod support;
 #[path = "../fuzz/targets.rs"]
 mod targets;

@@ -11,11 +11,12 @@ use tokio::time::{sleep, timeout};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, Peers};
 use veena_contract::{
-    BoxFuture, CallerGone, Entropy, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, PeerOp,
-    PeerRefusal, PeerRequest, TopicRecord,
+    BoxFuture, CallerGone, Entropy, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError,
+    PeerOp, PeerRefusal, PeerRequest, TopicRecord,
 };
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::MemDisk;
+use veena_storage::io::Io;
 
 use crate::support::{FakeCatalog, Node, Seeded, small_config};
 
@@ -42,7 +43,7 @@ pub struct Net {
     brokers: Mutex<BTreeMap<NodeId, (u64, Broker)>>,
     faults: Mutex<BTreeMap<(NodeId, NodeId), Fault>>,
     faults_of_ops: Mutex<BTreeMap<(NodeId, NodeId, PeerOp), Fault>>,
-    calls: Mutex<BTreeMap<PeerOp, u64>>,
+    calls: Mutex<BTreeMap<(PeerOp, PeerClass), u64>>,
     lives: AtomicU64,
 }
 
@@ -63,7 +64,12 @@ impl Net {
 
     /// How many calls of one kind were made.
     pub fn calls(&self, op: PeerOp) -> u64 {
-        self.calls.lock().get(&op).copied().unwrap_or(0)
+        PeerClass::ALL.iter().map(|class| self.calls_of(op, *class)).sum()
+    }
+
+    /// How many calls of one kind and class were made.
+    pub fn calls_of(&self, op: PeerOp, class: PeerClass) -> u64 {
+        self.calls.lock().get(&(op, class)).copied().unwrap_or(0)
     }
 
     /// Calls between all nodes fail so, from now on.
@@ -120,7 +126,7 @@ impl PeerClient for Line {
     fn call<'a>(&'a self, to: &'a PeerAddr, call: PeerCall) -> BoxFuture<'a, Result<Bytes, PeerError>> {
         Box::pin(async move {
             let node = to.node.clone();
-            *self.net.calls.lock().entry(call.op).or_default() += 1;
+            *self.net.calls.lock().entry((call.op, call.class)).or_default() += 1;
             let fault = self.net.fault(&self.me, &node, call.op);
             let reason = || "in this test".to_owned();
             let Some((life, broker)) = self.net.listening(&node).filter(|_| !matches!(fault, Some(Fault::Cut))) else {
@@ -216,6 +222,7 @@ pub struct Cluster {
     pub catalog: Arc<FakeCatalog>,
     pub members: Vec<Member>,
     seed: u64,
+    io: Io,
 }
 
 impl Cluster {
@@ -224,7 +231,16 @@ impl Cluster {
     }
 
     pub async fn start_with(seed: u64, config: BrokerConfig) -> Self {
-        let mut cluster = Self { net: Net::new(), catalog: FakeCatalog::new(), members: Vec::new(), seed };
+        Self::start_on(seed, config, Io::inline()).await
+    }
+
+    /// With file calls on threads, as in a real node: one that stands still holds up who waits for it alone.
+    pub async fn start_on_threads(seed: u64) -> Self {
+        Self::start_on(seed, small_config(), Io::threads(24)).await
+    }
+
+    async fn start_on(seed: u64, config: BrokerConfig, io: Io) -> Self {
+        let mut cluster = Self { net: Net::new(), catalog: FakeCatalog::new(), members: Vec::new(), seed, io };
         for name in NODES {
             let disk = MemDisk::new();
             let node = cluster.open(name, &disk, &config, &Arc::clone(&cluster.catalog)).await;
@@ -237,7 +253,7 @@ impl Cluster {
         self.seed += 1;
         let client = Arc::new(Line { me: node_id(name), net: Arc::clone(&self.net) });
         let peers = Peers { me: node_id(name), client, directory: Arc::new(All) };
-        let node = Node::start_among(Arc::new(disk.clone()), catalog, self.seed, config.clone(), peers).await;
+        let node = Node::start_among(Arc::new(disk.clone()), catalog, self.seed, config.clone(), self.io.clone(), peers).await;
         self.net.listen(name, &node.broker);
         node
     }

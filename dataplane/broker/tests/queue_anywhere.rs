@@ -576,6 +576,61 @@ async fn a_consumer_that_was_woken_in_vain_waits_on_and_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_consumer_that_was_woken_in_vain_again_and_again_is_told_of_the_next_message_at_once() {
+    const CLAIM: Duration = Duration::from_millis(300);
+    let cluster = Cluster::start(1).await;
+    cluster.catalog.put(TopicRecord { visibility_timeout_ms: 600_000, ..owned_by(topic("orders", 1, 2), &["b", "b"]) });
+    cluster.net.fail_op("c", "b", PeerOp::OWNER_CLAIM, Fault::Delay(CLAIM));
+    let first = park(&cluster.node("c").broker, 60_000);
+    in_line(&cluster, "b", 1).await;
+    let owner = cluster.node("b").broker.clone();
+    let claims = || cluster.net.calls(PeerOp::OWNER_CLAIM);
+    for _ in 0..7 {
+        let (second, before) = (owner.clone(), claims());
+        let second = tokio::spawn(async move { second.consume(request(None, 10, 60_000)).await });
+        in_line(&cluster, "b", 2).await;
+        tokio::join!(put(&owner, 0, "taken"), put(&owner, 1, "taken"));
+        second.await.expect("no panic").expect("consume").written();
+        until("the first was woken", || claims() > before).await;
+        sleep(CLAIM + Duration::from_millis(20)).await;
+    }
+    assert!(!first.is_finished());
+    cluster.net.heal();
+    let began = Instant::now();
+    put(&owner, 0, "last").await;
+    assert_eq!(got(first).await, "last");
+    assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_of_one_partition_whose_owner_was_asked_in_vain_is_told_whether_something_may_have_been_reserved() {
+    for (fault, effect) in [(Fault::Cut, Effect::None), (Fault::LoseRequests, Effect::Possible), (Fault::LoseAnswers, Effect::Possible)] {
+        for is_parked in [false, true] {
+            let cluster = cluster().await;
+            let broker = cluster.node("c").broker.clone();
+            let wait_ms = if is_parked { 60_000 } else { 0 };
+            if !is_parked {
+                place(&cluster.node("b").broker, 1, "one").await;
+                cluster.net.fail_op("c", "b", PeerOp::OWNER_CLAIM, fault.clone());
+            }
+            let asking = tokio::spawn(async move { ask(&broker, Some(1), wait_ms).await.err() });
+            if is_parked {
+                in_line(&cluster, "b", 1).await;
+                cluster.net.fail_op("c", "b", PeerOp::OWNER_CLAIM, fault.clone());
+                put(&cluster.node("b").broker, 1, "one").await;
+            }
+            let error = asking.await.expect("no panic").expect("it cannot be had");
+            match effect {
+                Effect::None => assert!(matches!(error, ConsumeError::OwnerDown), "{error}"),
+                Effect::Possible => assert!(matches!(error, ConsumeError::OutcomeUnknown), "{error}"),
+            }
+            assert_eq!(error.effect(), effect);
+            assert_eq!(count(&take(&cluster.node("a").broker, 5_000).await.expect("it is free again")), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_that_says_it_is_none_is_not_asked_without_end() {
     let mut cluster = cluster().await;
     // It knows of a later ownership than anybody else.
@@ -813,6 +868,39 @@ async fn many_leases_are_settled_at_their_owners_each_with_its_own_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_lies_in_a_log_that_nobody_has_opened_has_its_turn_though_others_are_never_empty() {
+    const MANY: usize = 20;
+    let mut cluster = Cluster::start(1).await;
+    cluster.catalog.put(TopicRecord { visibility_timeout_ms: 600_000, ..owned_by(topic("orders", 1, 2), &["b", "b"]) });
+    place(&cluster.node("b").broker, 0, "old").await;
+    // So that nothing of it is dispatched again, which would open the log.
+    assert!(cluster.node("b").broker.stop().await);
+    cluster.kill("b");
+    cluster.revive("b").await;
+    for _ in 0..MANY {
+        place(&cluster.node("b").broker, 1, "new").await;
+    }
+    let mut texts = Vec::new();
+    for _ in 0..MANY {
+        texts.push(text(&take(&cluster.node("c").broker, 0).await.expect("a message")));
+    }
+    assert!(texts.contains(&"old".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_leases_is_told_beside_bulk_and_beside_those_that_wait() {
+    let cluster = cluster().await;
+    place(&cluster.node("b").broker, 1, "one").await;
+    let message = take(&cluster.node("c").broker, 0).await.expect("a message");
+    settle(&cluster.node("c").broker, &message, Settle::Ack).await.expect("acked");
+    sleep(Duration::from_millis(100)).await;
+    for op in [PeerOp::OWNER_SETTLE, PeerOp::OWNER_ENDINGS] {
+        assert!(cluster.net.calls(op) > 0);
+        assert_eq!(cluster.net.calls_of(op, PeerClass::Settle), cluster.net.calls(op), "{op}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_is_read_again_through_any_node() {
     let cluster = cluster().await;
     put(&cluster.node("a").broker, 1, "one").await;
@@ -892,6 +980,24 @@ async fn partitions_that_are_added_elsewhere_are_waited_for_too() {
     in_line(&cluster, "b", 1).await;
     put(&cluster.node("a").broker, 1, "one").await;
     assert_eq!(got(parked).await, "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_waits_keeps_its_place_when_other_topics_change() {
+    let cluster = Cluster::start(1).await;
+    // More than one call can name: others each time.
+    let owners = vec!["b"; limits::OWNER_CALL_PARTITIONS_MAX + 1];
+    cluster.catalog.put(owned_by(topic("orders", 1, 1), &owners));
+    // Nor has it to open thousands of logs.
+    cluster.net.fail("c", "b", Fault::LoseRequests);
+    let parked = park(&cluster.node("c").broker, 60_000);
+    until("it waits", || cluster.net.calls(PeerOp::OWNER_WAIT) == 1).await;
+    for id in 2..10 {
+        cluster.catalog.put(topic(&format!("other{id}"), id, 1));
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(cluster.net.calls(PeerOp::OWNER_WAIT), 1);
+    parked.abort();
 }
 
 #[tokio::test(start_paused = true)]

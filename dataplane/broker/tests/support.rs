@@ -239,8 +239,15 @@ impl Node {
     }
 
     /// As `start_with`, as one node of several.
-    pub async fn start_among(disk: Arc<dyn Disk>, catalog: &Arc<FakeCatalog>, seed: u64, config: BrokerConfig, peers: Peers) -> Self {
-        Self::try_open(disk, catalog, seed, config, Io::inline(), Some(peers)).await.expect("the engine opens")
+    pub async fn start_among(
+        disk: Arc<dyn Disk>,
+        catalog: &Arc<FakeCatalog>,
+        seed: u64,
+        config: BrokerConfig,
+        io: Io,
+        peers: Peers,
+    ) -> Self {
+        Self::try_open(disk, catalog, seed, config, io, Some(peers)).await.expect("the engine opens")
     }
 
     /// As `try_start`, with blocking calls on `io`.

@@ -12,6 +12,8 @@ pub struct ConsensusConfig {
     pub node: NodeId,
     /// `host:port` of its peer plane, as others reach it; empty if nobody does.
     pub addr: Arc<str>,
+    /// What its data directory is called; empty if it has none. A member that comes with another one has lost what it had.
+    pub directory: Arc<str>,
     /// What the replicated state is called in logs.
     pub cluster: &'static str,
     /// How often a leader tells its followers that it lives.
@@ -35,6 +37,7 @@ impl ConsensusConfig {
         Self {
             node,
             addr: Arc::from(""),
+            directory: Arc::from(""),
             cluster,
             heartbeat: Duration::from_millis(150),
             election_min: Duration::from_millis(500),

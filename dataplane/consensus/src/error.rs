@@ -24,6 +24,15 @@ pub enum StartError {
         /// The members the log names.
         members: String,
     },
+    /// The log is of a cluster, and this node was started alone.
+    #[error(
+        "the consensus log is of a cluster ({members}), and this node was started alone: start it with an address for the other nodes \
+         (cluster.peer_addr)"
+    )]
+    AmongOthers {
+        /// The members the log names.
+        members: String,
+    },
     /// The settings contradict each other.
     #[error("invalid consensus settings: {detail}")]
     Settings {

@@ -1,10 +1,14 @@
 //! The state that is replicated, as seen from here.
 
-use veena_contract::LogIndex;
+use veena_contract::{LogIndex, NodeId};
 
 /// A state that can be written down later, while the machine it was taken from goes on. Called once, off the async threads where there
 /// are others.
 pub type FrozenState = Box<dyn FnOnce() -> Vec<u8> + Send>;
+
+/// Why a node may not join under this name with a data directory that the cluster does not know, if so. Asked on the leader, when everything
+/// that was committed is published.
+pub type Door = Box<dyn Fn(&NodeId) -> Option<String> + Send + Sync>;
 
 /// A command that this version cannot apply. Never skipped: a member that skipped one would differ from the others without a word.
 #[derive(Debug, thiserror::Error)]
@@ -45,4 +49,9 @@ pub trait StateMachine: Send + Sync + 'static {
     /// # Errors
     /// [`RestoreError`] when the bytes are not such a state; the state is then as before.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError>;
+
+    /// Who may come anew. Everybody, unless the state says otherwise.
+    fn door(&self) -> Door {
+        Box::new(|_| None)
+    }
 }

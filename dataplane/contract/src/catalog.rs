@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::ids::{LogIndex, TenantId, TopicId};
+use crate::ids::{LogIndex, NodeId, TenantId, TopicId};
 use crate::names::TopicName;
 use crate::problem::Effect;
 use crate::records::{Command, CommandError, TopicRecord};
@@ -36,6 +36,12 @@ impl CatalogView {
     #[must_use]
     pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicRecord>> {
         self.by_id.get(&id)
+    }
+
+    /// How many partitions this node owns.
+    #[must_use]
+    pub fn partitions_of(&self, node: &NodeId) -> usize {
+        self.by_id.values().flat_map(|topic| &topic.owners).filter(|owner| owner.node == *node).count()
     }
 }
 

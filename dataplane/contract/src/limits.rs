@@ -268,12 +268,16 @@ pub const PEER_CONTROL_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const PEER_DATA_BYTES_MAX: usize = PRODUCE_BATCH_BYTES_MAX + 4 * 1024 * 1024;
 /// The largest call or answer between nodes of class `wait`.
 pub const PEER_WAIT_BYTES_MAX: usize = 64 * 1024;
+/// The largest call or answer between nodes of class `settle`.
+pub const PEER_SETTLE_BYTES_MAX: usize = 64 * 1024;
 /// How many calls of class `control` one node may have open at another. Who wants more waits.
 pub const PEER_CONTROL_CALLS_MAX: u32 = 128;
 /// How many calls of class `data` one node may have open at another.
 pub const PEER_DATA_CALLS_MAX: u32 = 256;
 /// How many calls of class `wait` one node may have open at another.
 pub const PEER_WAIT_CALLS_MAX: u32 = 16_384;
+/// How many calls of class `settle` one node may have open at another.
+pub const PEER_SETTLE_CALLS_MAX: u32 = 1_024;
 /// How large the calls of one class that a node is receiving and serving may be together. More wait at the sender.
 pub const PEER_RECEIVING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many connections from other nodes may be open. More are refused.
@@ -332,7 +336,8 @@ const _: () = {
     assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");
     assert!(OWNER_CATCH_UP_MS_MAX < OWNER_ANSWER_MS_MAX);
     assert!(OWNER_CALL_PARTITIONS_MAX * 12 + 64 <= PEER_WAIT_BYTES_MAX);
-    assert!(OWNER_ENDINGS_MAX * 11 + 64 <= PEER_DATA_BYTES_MAX);
+    assert!(OWNER_ENDINGS_MAX * 11 + 64 <= PEER_SETTLE_BYTES_MAX);
+    assert!(ACK_BATCH_HANDLES_MAX * 28 + 64 <= PEER_SETTLE_BYTES_MAX);
     assert!(CONSUME_SCAN_BYTES_MAX + CONSUME_BATCH_MESSAGES_MAX * HEADERS_BYTES_MAX * 2 + WAL_RECORD_BYTES_MAX <= PEER_DATA_BYTES_MAX);
     assert!(PEER_UNREACHABLE_MS_MIN <= PEER_UNREACHABLE_MS_MAX);
     assert!(METADATA_SNAPSHOT_PIECE_BYTES < METADATA_COMMAND_BYTES_MAX);

@@ -21,11 +21,13 @@ pub enum PeerClass {
     Data,
     /// Calls that wait long for something to happen.
     Wait,
+    /// What becomes of leases: small, and running out of time while it stands behind bulk or behind those that wait.
+    Settle,
 }
 
 impl PeerClass {
     /// Every class.
-    pub const ALL: [Self; 3] = [Self::Control, Self::Data, Self::Wait];
+    pub const ALL: [Self; 4] = [Self::Control, Self::Data, Self::Wait, Self::Settle];
 
     /// The text used in logs and metrics.
     #[must_use]
@@ -34,6 +36,7 @@ impl PeerClass {
             Self::Control => "control",
             Self::Data => "data",
             Self::Wait => "wait",
+            Self::Settle => "settle",
         }
     }
 }

@@ -137,6 +137,18 @@ impl Metastore {
         self.consensus().is_blank()
     }
 
+    /// Is this node's cluster without any other voter, as far as it knows?
+    #[must_use]
+    pub fn is_only_voter(&self) -> bool {
+        self.consensus().is_only_voter()
+    }
+
+    /// See [`Consensus::is_directory_known`].
+    #[must_use]
+    pub fn is_directory_known(&self) -> bool {
+        self.consensus().is_directory_known()
+    }
+
     /// Is this node a member, as far as this one knows?
     #[must_use]
     pub fn is_member(&self, node: &NodeId) -> bool {

@@ -58,6 +58,9 @@ pub enum BootError {
     /// The engine.
     #[error("the engine cannot start")]
     Engine(#[from] veena_broker::OpenError),
+    /// It was told to stop before it had started.
+    #[error("the node was stopped while it started")]
+    Stopped,
 }
 
 /// The running parts of a node, in the order in which they were opened. They end in reverse.
@@ -92,7 +95,8 @@ impl NodeParts {
     }
 }
 
-/// Opens everything below the data directory. With a port for other nodes, this one is a node of a cluster.
+/// Opens everything below the data directory. With a port for other nodes, this one is a node of a cluster. Gives up when told to by
+/// `leaving`: a node may wait for its cluster for ever.
 ///
 /// # Errors
 /// [`BootError`]; what was opened is closed again.
@@ -100,6 +104,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     config: &Config,
     disk: Arc<dyn Disk>,
     port: Option<PeerPort>,
+    leaving: &CancellationToken,
     open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
 ) -> Result<NodeParts, BootError> {
     let entropy: Arc<dyn Entropy> = Arc::new(OsEntropy);
@@ -116,7 +121,8 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
     let runtime = Runtime::new(Arc::clone(&entropy));
     let (metastore, peers) = open_metastore(&data, log, port, &runtime).await?;
-    let data = match settle_in(data, &metastore, config, peers.as_ref(), &runtime, &disk, &write_io).await {
+    let settled = leaving.run_until_cancelled(settle_in(data, &metastore, config, peers.as_ref(), &runtime, &disk, &write_io)).await;
+    let data = match settled.unwrap_or(Err(BootError::Stopped)) {
         Ok(data) => data,
         Err(error) => return Err(closed(peers, &metastore, error).await),
     };
@@ -147,9 +153,10 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         tasks: tasks.clone(),
         peers: peers.as_ref().map(PeerPlane::peers),
     };
-    let broker = match Broker::open(broker_config(config, data.path.clone()), ports).await {
+    let opened = leaving.run_until_cancelled(Broker::open(broker_config(config, data.path.clone()), ports)).await;
+    let broker = match opened.map_or(Err(BootError::Stopped), |opened| Ok(opened?)) {
         Ok(broker) => broker,
-        Err(error) => return Err(closed(peers, &metastore, error.into()).await),
+        Err(error) => return Err(closed(peers, &metastore, error).await),
     };
 
     if let Some(plane) = &peers {
@@ -191,7 +198,7 @@ async fn open_metastore<L: LogStore>(
     }
 }
 
-/// Closes what was opened, since a later part cannot be: the peer plane, then the metastore.
+/// Closes what was opened, since a later part cannot be, or is not wanted any more: the peer plane, then the metastore.
 async fn closed(peers: Option<PeerPlane>, metastore: &Metastore, error: BootError) -> BootError {
     if let Some(plane) = peers {
         plane.stop().await;
@@ -218,7 +225,7 @@ async fn settle_in(
     // Before anybody takes this log for what it was: one that has forgotten must not join anew.
     let data = check_reached(data, end, disk, io).await?;
     cluster::enter(&config.cluster, plane, runtime).await?;
-    cluster::check_directory(&data, &metastore.view())?;
+    cluster::check_directory(&data, metastore.is_directory_known(), &metastore.view())?;
     Ok(bind(data, metastore, disk, io).await?)
 }
 

@@ -152,6 +152,12 @@ impl DataDir {
         cell::write(disk, &self.path.join("node.cell"), NODE_CELL, &bytes)
     }
 
+    /// What it is called: drawn when it was created.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.cell.directory
+    }
+
     /// The life of the metadata that it is bound to, if it is.
     #[must_use]
     pub const fn lineage(&self) -> Option<LineageId> {

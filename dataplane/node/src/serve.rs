@@ -103,14 +103,30 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
 
     // The port answers while the parts open; who asks for work is told to come back.
     let ready = CancellationToken::new();
+    let leaving = CancellationToken::new();
     let booting = async {
-        let parts = boot(config, disk, port, open_log).await;
+        let parts = boot(config, disk, port, &leaving, open_log).await;
         ready.cancel();
         parts
     };
-    let parts = tokio::select! {
-        (parts, ()) = async { tokio::join!(booting, early::answer_until(&listening.listener, ready.clone())) } => parts?,
-        () = &mut stop => return Ok(()),
+    let parts = {
+        let mut starting = Box::pin(async { tokio::join!(booting, early::answer_until(&listening.listener, ready.clone())).0 });
+        tokio::select! {
+            parts = &mut starting => parts?,
+            () = &mut stop => {
+                leaving.cancel();
+                // Nothing was answered yet: what does not end in time is left as a crash would leave it.
+                return match timeout(STOP_TIMEOUT, starting).await {
+                    Ok(Ok(parts)) => stop_parts(parts).await,
+                    Ok(Err(BootError::Stopped)) => {
+                        info!("stopped");
+                        Ok(())
+                    }
+                    Ok(Err(error)) => Err(error.into()),
+                    Err(_) => Ok(()),
+                };
+            }
+        }
     };
 
     let facts = Ready { addr: listening.addr, node: parts.data.node.to_string(), is_new: parts.data.is_new, boot: began.elapsed() };

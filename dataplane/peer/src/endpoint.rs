@@ -19,12 +19,17 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
 /// Calls that wait to be read must not use up what the one that is being read needs.
 const _: () = {
     assert!(limits::PEER_DATA_CALLS_MAX * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+    assert!(limits::PEER_SETTLE_CALLS_MAX as usize * limits::PEER_SETTLE_BYTES_MAX <= CONNECTION_WINDOW_BYTES as usize);
     assert!(limits::PEER_CONTROL_CALLS_MAX * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 };
 
 /// The protocol of each class, as both sides name it when they connect.
-pub(crate) const PROTOCOLS: [(PeerClass, &str); 3] =
-    [(PeerClass::Control, "veena-control/1"), (PeerClass::Data, "veena-data/1"), (PeerClass::Wait, "veena-wait/1")];
+pub(crate) const PROTOCOLS: [(PeerClass, &str); PeerClass::ALL.len()] = [
+    (PeerClass::Control, "veena-control/1"),
+    (PeerClass::Data, "veena-data/1"),
+    (PeerClass::Wait, "veena-wait/1"),
+    (PeerClass::Settle, "veena-settle/1"),
+];
 
 /// How many calls of a class may be open on one connection.
 pub(crate) const fn calls_max(class: PeerClass) -> u32 {
@@ -32,6 +37,7 @@ pub(crate) const fn calls_max(class: PeerClass) -> u32 {
         PeerClass::Control => limits::PEER_CONTROL_CALLS_MAX,
         PeerClass::Data => limits::PEER_DATA_CALLS_MAX,
         PeerClass::Wait => limits::PEER_WAIT_CALLS_MAX,
+        PeerClass::Settle => limits::PEER_SETTLE_CALLS_MAX,
     }
 }
 

@@ -44,6 +44,7 @@ pub const fn body_bytes_max(class: PeerClass) -> usize {
         PeerClass::Control => limits::PEER_CONTROL_BYTES_MAX,
         PeerClass::Data => limits::PEER_DATA_BYTES_MAX,
         PeerClass::Wait => limits::PEER_WAIT_BYTES_MAX,
+        PeerClass::Settle => limits::PEER_SETTLE_BYTES_MAX,
     }
 }
 

@@ -25,7 +25,7 @@ async fn a_class_that_is_full_holds_up_itself_and_no_other() {
     assert_eq!((over.effect(), over), (Effect::None, PeerError::Busy { node: two.name.clone() }));
     let begun = *two.bench.begun.borrow() - echoes;
     assert!((calls_max * 7 / 8..=calls_max).contains(&begun), "{begun} of {calls_max}");
-    for class in [PeerClass::Control, PeerClass::Wait] {
+    for class in [PeerClass::Control, PeerClass::Wait, PeerClass::Settle] {
         assert_eq!(one.call(&two.addr(), class, ECHO, "through").await.expect("an answer"), "through");
     }
 

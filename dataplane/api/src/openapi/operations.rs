@@ -105,6 +105,8 @@ const PANIC: Refusals = refused(500, &[Internal]);
 const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain]);
 /// A node of a cluster says "not found" only of what the leader does not know either.
 const UNCONFIRMED: Refusals = refused(503, &[MetadataUnavailable]);
+/// A partition's owner was asked, and has not answered.
+const NO_ANSWER: Refusals = Refusals { status: 502, codes: &[OutcomeUnknown], form: Form::Text };
 const OWNER_DOWN: Refusals = Refusals { status: 503, codes: &[OwnerDown, MetadataUnavailable], form: Form::Either };
 const OWNER_DOWN_OR_STOPPING: Refusals = Refusals { status: 503, codes: &[OwnerDown, MetadataUnavailable, NotReady], form: Form::Either };
 
@@ -321,7 +323,7 @@ pub(super) const ALL: &[Operation] = &[
                 headers: &[("X-Narad-Wait-Clamped", "The wait that was used, when the one asked for is longer than allowed.")],
             },
         ],
-        refusals: &[BAD_QUERY, NO_TOPIC, refused(410, &[OffsetGone]), TOO_MANY, PANIC, OWNER_DOWN_OR_STOPPING],
+        refusals: &[BAD_QUERY, NO_TOPIC, refused(410, &[OffsetGone]), TOO_MANY, PANIC, NO_ANSWER, OWNER_DOWN_OR_STOPPING],
     },
     Operation {
         route: Route::Ack,
@@ -335,16 +337,7 @@ pub(super) const ALL: &[Operation] = &[
         ],
         body: Body::Optional(Shape::Json(shape::<AckBatch>), "Leases that are settled together."),
         answers: &[answer(200, "What became of each lease.", Shape::Json(shape::<AckResults>)), answer(204, "Settled.", Shape::Nothing)],
-        refusals: &[
-            BAD_QUERY,
-            NO_TOPIC,
-            TOO_SLOW,
-            refused(410, &[LeaseLost]),
-            TOO_LARGE,
-            PANIC,
-            refused(502, &[OutcomeUnknown]),
-            OWNER_DOWN,
-        ],
+        refusals: &[BAD_QUERY, NO_TOPIC, TOO_SLOW, refused(410, &[LeaseLost]), TOO_LARGE, PANIC, NO_ANSWER, OWNER_DOWN],
     },
     Operation {
         route: Route::ClusterMembers,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 use veena_contract::{Effect, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, limits};
 
@@ -92,7 +92,7 @@ impl Claims {
         Some(Serving { claims: self, number: number.clone() })
     }
 
-    /// Notes that a token has ended. Says whether a wait under it comes too late.
+    /// Notes that a token has ended: a wait under it comes too late from here on.
     pub(super) fn end_token(&self, number: &Number) {
         self.known.lock().end(number);
     }
@@ -185,7 +185,22 @@ pub(super) async fn serve(core: &Arc<Core>, request: PeerRequest) -> Result<Byte
         _ => Wanted::Any,
     };
     let demand = Demand { messages_max: claim.messages_max, bytes_max: claim.bytes_max };
-    let found = reserve::attempt(core, &topic, demand, partitions, wanted, is_in_line).await;
+    // Each time one more log is opened, so that what lies in it has its turn; not one that somebody is at already: it may stand still.
+    let is_free = |partition: &&Arc<Partition>| {
+        partition.serving().is_none() && !partition.is_asleep_and_empty() && partition.owner.try_lock().is_ok()
+    };
+    if let Some(partition) = partitions.iter().find(is_free) {
+        // Whether it could be opened is seen below.
+        let _opened = timeout_at(deadline - request.remaining / 2, partition.open(core)).await;
+    }
+    // What can be had at once comes before what lies in logs that are not open yet; of these, one that stands still is not waited for so long
+    // that its owner would seem silent.
+    let (open, closed): (Vec<_>, Vec<_>) = partitions.into_iter().partition(|partition| partition.serving().is_some());
+    let mut found = reserve::attempt(core, &topic, demand, open, wanted, is_in_line).await;
+    if found.as_ref().is_ok_and(Deliveries::is_empty) && !closed.is_empty() {
+        let opening = reserve::attempt(core, &topic, demand, closed, wanted, is_in_line);
+        found = timeout_at(deadline - request.remaining / 4, opening).await.unwrap_or(Err(ConsumeError::OwnerDown));
+    }
     if let Some(token) = token.filter(|_| is_in_line) {
         core.queue.tokens.has_claimed(core, &token, found.as_ref().is_ok_and(|found| !found.is_empty()));
     }
@@ -209,7 +224,9 @@ pub(super) async fn serve(core: &Arc<Core>, request: PeerRequest) -> Result<Byte
 fn refusal_of(error: &ConsumeError) -> ClaimRefusal {
     match error {
         ConsumeError::ReadFailed => ClaimRefusal::ReadFailed,
-        ConsumeError::OwnerDown | ConsumeError::Stopping | ConsumeError::TooManyWaiters { .. } => ClaimRefusal::NotOpen,
+        ConsumeError::OwnerDown | ConsumeError::OutcomeUnknown | ConsumeError::Stopping | ConsumeError::TooManyWaiters { .. } => {
+            ClaimRefusal::NotOpen
+        }
         ConsumeError::TopicNotFound | ConsumeError::NoSuchPartition { .. } => ClaimRefusal::NotOwner,
     }
 }
@@ -279,8 +296,8 @@ impl Drop for Sent<'_> {
 /// Why another node gave nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unclaimed {
-    /// It did not answer.
-    Silent,
+    /// It did not answer; whether it may have granted something.
+    Silent(Effect),
     /// It said so.
     Refused(ClaimRefusal),
 }
@@ -310,11 +327,12 @@ pub(super) async fn claim(
         Ok(answer) => answer,
         Err(error) => {
             debug!(%error, "an owner gives no messages");
-            if error.effect() == Effect::None {
+            let effect = error.effect();
+            if effect == Effect::None {
                 sent.claimed = None;
             }
             core.queue.elsewhere.silent(&owner.addr.node);
-            return Err(Unclaimed::Silent);
+            return Err(Unclaimed::Silent(effect));
         }
     };
     core.queue.elsewhere.answered(&owner.addr.node);
@@ -332,7 +350,7 @@ pub(super) async fn claim(
         }
         Err(malformed) => {
             debug!(node = %owner.addr.node, error = %malformed, "an owner's answer to a claim cannot be read");
-            Err(Unclaimed::Silent)
+            Err(Unclaimed::Silent(Effect::Possible))
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::debug;
-use veena_contract::{NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, limits};
+use veena_contract::{Effect, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, limits};
 
 use crate::consume::deliver::Deliveries;
 use crate::consume::waiters::Wanted;
@@ -85,7 +85,7 @@ pub fn owners_of(core: &Core, topic: &Topic, wanted: Wanted) -> Vec<Owner> {
 /// Leases messages of other nodes, for a consumer who found none here; waits for a first one at most as long as asked.
 ///
 /// # Errors
-/// [`ConsumeError`]; that an owner is down only if no other was asked for.
+/// [`ConsumeError`]; that an owner is down or has not answered only if no other was asked for.
 pub async fn consume(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Deliveries, ConsumeError> {
     let deadline = Instant::now() + request.wait;
     let mut owners = owners_of(core, topic, wanted);
@@ -100,7 +100,7 @@ pub async fn consume(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequ
     for owner in &owners {
         let claimed = match core.queue.elsewhere.may_ask(&owner.addr.node) {
             true => claim(core, topic, owner, request.into(), None).await,
-            false => Err(Unclaimed::Silent),
+            false => Err(Unclaimed::Silent(Effect::None)),
         };
         match claimed {
             Ok(found) if found.is_empty() => {}
@@ -118,7 +118,8 @@ pub async fn consume(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequ
 pub(super) fn error_of(why: Unclaimed) -> ConsumeError {
     match why {
         Unclaimed::Refused(ClaimRefusal::ReadFailed) => ConsumeError::ReadFailed,
-        Unclaimed::Silent | Unclaimed::Refused(ClaimRefusal::NotOwner | ClaimRefusal::NotOpen | ClaimRefusal::Ended) => {
+        Unclaimed::Silent(Effect::Possible) => ConsumeError::OutcomeUnknown,
+        Unclaimed::Silent(Effect::None) | Unclaimed::Refused(ClaimRefusal::NotOwner | ClaimRefusal::NotOpen | ClaimRefusal::Ended) => {
             ConsumeError::OwnerDown
         }
     }
@@ -192,10 +193,11 @@ impl Elsewhere {
         Some(waiting.drain(..count).collect())
     }
 
-    /// It was not heard.
+    /// It was not heard. It is the oldest: what has come meanwhile goes first where there is no room for all.
     fn put_back(&self, node: &NodeId, batch: Vec<(Ending, Instant)>) {
         if let Some(waiting) = self.untold.lock().get_mut(node) {
-            batch.into_iter().rev().for_each(|ending| waiting.push_front(ending));
+            let room = limits::OWNER_ENDINGS_QUEUED_MAX.saturating_sub(waiting.len());
+            batch.into_iter().rev().take(room).for_each(|ending| waiting.push_front(ending));
         }
     }
 }
@@ -228,12 +230,31 @@ async fn is_told(core: &Core, node: &NodeId, batch: &[(Ending, Instant)]) -> boo
     let Some(addr) = core.ports.peers.as_ref().and_then(|peers| peers.directory.address_of(node)) else { return false };
     let list: Vec<Ending> = batch.iter().map(|(ending, _)| *ending).collect();
     let timeout = Duration::from_millis(limits::OWNER_CLAIM_MS_MAX);
-    match call(core, &addr, PeerOp::OWNER_ENDINGS, PeerClass::Data, timeout, endings(&list)).await {
+    match call(core, &addr, PeerOp::OWNER_ENDINGS, PeerClass::Settle, timeout, endings(&list)).await {
         Ok(answer) => take_heard(answer).is_ok(),
         Err(error) => {
             debug!(%error, "an owner has not heard what became of its messages");
             // One that does not know the call has nothing to end.
             matches!(error, veena_contract::PeerError::Refused { refusal: PeerRefusal::UnknownOp, .. })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_was_not_heard_the_oldest_is_given_up_when_there_is_no_room_for_all() {
+        let (elsewhere, node) = (Elsewhere::default(), NodeId(Arc::from("b")));
+        let until = Instant::now() + Duration::from_secs(600);
+        let ending = |number: usize| (Ending::Token { number: number as u64 }, until);
+        let queue = |numbers: std::ops::Range<usize>| numbers.map(ending).collect::<VecDeque<_>>();
+        elsewhere.untold.lock().insert(node.clone(), queue(0..3));
+        let batch = elsewhere.next(&node).expect("three");
+        assert_eq!(batch.len(), 3);
+        elsewhere.untold.lock().insert(node.clone(), queue(3..limits::OWNER_ENDINGS_QUEUED_MAX + 1));
+        elsewhere.put_back(&node, batch);
+        assert!(elsewhere.untold.lock()[&node] == queue(1..limits::OWNER_ENDINGS_QUEUED_MAX + 1));
     }
 }

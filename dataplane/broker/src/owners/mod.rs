@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::error;
 use veena_contract::{
     BoxFuture, OwnershipEpoch, PartitionIndex, PeerAddr, PeerCall, PeerClass, PeerError, PeerOp, PeerRefusal, PeerRequest, TopicRecord,
@@ -150,7 +150,8 @@ fn judge(core: &Core, view: &veena_contract::CatalogView, tenure: &Tenure) -> Ju
 
 /// Serves a call of another node; `None` if it is not one of the engine's.
 pub fn serve(core: &Arc<Core>, request: PeerRequest) -> Option<BoxFuture<'_, Result<Bytes, PeerRefusal>>> {
-    let serving: BoxFuture<'_, _> = match request.op {
+    let (op, remaining) = (request.op, request.remaining);
+    let serving: BoxFuture<'_, _> = match op {
         PeerOp::OWNER_OPEN => Box::pin(stream::serve_open(core, request)),
         PeerOp::OWNER_COMMIT => Box::pin(stream::serve_commit(core, request)),
         PeerOp::OWNER_PRODUCE => Box::pin(stream::serve_produce(core, request)),
@@ -166,7 +167,12 @@ pub fn serve(core: &Arc<Core>, request: PeerRequest) -> Option<BoxFuture<'_, Res
     Some(Box::pin(async move {
         // A node that stops waits for what it serves, so that nothing is written once it has stopped.
         let Some(_held) = core.ports.tasks.hold() else { return Err(PeerRefusal::NotServing) };
-        serving.await
+        match op {
+            PeerOp::OWNER_COMMIT | PeerOp::OWNER_PRODUCE | PeerOp::OWNER_SETTLE => serving.await,
+            // The others change nothing, or give back what they took. A log that stands still would keep all that come for it, and with them
+            // the room of those that come for other logs.
+            _ => timeout(remaining, serving).await.unwrap_or(Err(PeerRefusal::TooLate)),
+        }
     }))
 }
 

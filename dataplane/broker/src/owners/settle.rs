@@ -57,7 +57,7 @@ pub async fn settle(core: &Core, leases: Vec<Away>, how: Settle) -> Vec<Result<(
 async fn settle_at(core: &Core, addr: &PeerAddr, settling: &Settling) -> Vec<Result<(), SettleError>> {
     let count = settling.handles.len();
     let timeout = Duration::from_millis(limits::OWNER_SETTLE_MS_MAX);
-    let answer = call(core, addr, PeerOp::OWNER_SETTLE, PeerClass::Data, timeout, settling.encode()).await;
+    let answer = call(core, addr, PeerOp::OWNER_SETTLE, PeerClass::Settle, timeout, settling.encode()).await;
     let error = match answer {
         Ok(answer) => match take_settled(answer) {
             Ok(results) if results.len() == count => return results,

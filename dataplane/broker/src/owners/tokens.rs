@@ -9,6 +9,8 @@
 //! and again while there is nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use veena_contract::{Effect, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, P
 use crate::consume::deliver::Deliveries;
 use crate::consume::lease::MonoMs;
 use crate::consume::park::{self, Parked};
-use crate::consume::reserve::Demand;
+use crate::consume::reserve::{Demand, is_takeable};
 use crate::consume::waiters::{Ticket, Wanted};
 use crate::core::Core;
 use crate::errors::ConsumeError;
@@ -32,11 +34,12 @@ use crate::owners::bodies::lease::{Ending, Wait, Waited};
 use crate::owners::call;
 use crate::owners::claims::{Number, Unclaimed, claim, owned_of};
 use crate::owners::elsewhere::{Owner, error_of, owners_of};
+use crate::partition::{NotOpen, Partition};
 use crate::topics::Topic;
 
-/// How long a consumer that was woken in vain, or whose owner cannot take it, stays away at first.
+/// How long a consumer that was woken in vain stays away; and at first, one whose owner cannot take it.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The same, at most; it doubles with each time.
+/// How long the latter stays away at most; it doubles with each time.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How much longer than the wait its answer may take before the owner counts as silent.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
@@ -158,6 +161,20 @@ impl Drop for Standing<'_> {
     }
 }
 
+/// Opens what nobody has opened since this process began, and which would wake nobody therefore, and tells of what is in it. Never ends.
+async fn open_all(core: &Arc<Core>, topic: &Topic, partitions: &[Arc<Partition>]) -> Infallible {
+    for partition in partitions.iter().filter(|partition| partition.serving().is_none() && !partition.is_asleep_and_empty()) {
+        match partition.open(core).await {
+            Ok(serving) if is_takeable(core, &topic.record.load(), &serving) => topic.wake(partition.id.index, 1),
+            Ok(_) => {}
+            Err(NotOpen) => {
+                debug!(partition = %partition.dir.display(), "a consumer waits for what is in a log that cannot be opened now");
+            }
+        }
+    }
+    pending().await
+}
+
 /// Serves a wait: answers when there is something to claim, or when the time is over.
 ///
 /// # Errors
@@ -181,16 +198,12 @@ pub(super) async fn serve(core: &Arc<Core>, request: PeerRequest) -> Result<Byte
     let turn = core.ports.entropy.next_u64();
     let Ok(waker) = core.queue.tokens.wait(&number, &topic, wanted, turn) else { return Ok(Waited::TooMany.encode()) };
     let standing = Standing { core, number: &number, turn };
-    // A log that nobody has opened since this process began wakes nobody.
-    for partition in partitions.iter().filter(|partition| partition.serving().is_none() && !partition.is_asleep_and_empty()) {
-        if partition.open(core).await.is_err() {
-            debug!(partition = %partition.dir.display(), "a consumer waits for what is in a log that cannot be opened now");
-        }
-    }
     // What became takeable before the token stood in line is handed out here.
     park::wake_takeable(core, &topic);
     tokio::select! {
         () = waker.notified() => {}
+        // A token that is told meanwhile waits for no log.
+        never = open_all(core, &topic, &partitions) => match never {},
         () = tokio::time::sleep_until(deadline) => return Ok(Waited::Over.encode()),
         () = core.ports.tasks.token().cancelled() => return Err(PeerRefusal::NotServing),
     }
@@ -239,7 +252,9 @@ async fn wait_at(
     let (catalog, id) = (&core.ports.catalog, topic.record.load().id);
     let view = catalog.view();
     let mut changed = catalog.changed(view.applied);
-    core.topics.of(core, view.topic_by_id(id).ok_or(ConsumeError::TopicNotFound)?);
+    let record = view.topic_by_id(id).ok_or(ConsumeError::TopicNotFound)?;
+    core.topics.of(core, record);
+    let mut seen = (record.revision, addresses(core));
     let owners = owners_of(core, topic, wanted);
     let parked = Parked::new(core, topic, wanted)?;
     let mut watches: FuturesUnordered<_> = owners.iter().map(|owner| watch(core, topic, owner, demand, wanted, deadline)).collect();
@@ -256,14 +271,27 @@ async fn wait_at(
             () = tokio::time::sleep_until(deadline) => return Ok(Some(Deliveries::none(core, topic))),
             () = &mut changed => {
                 let view = catalog.view();
-                core.topics.of(core, view.topic_by_id(id).ok_or(ConsumeError::TopicNotFound)?);
+                let record = view.topic_by_id(id).ok_or(ConsumeError::TopicNotFound)?;
+                changed = catalog.changed(view.applied);
+                let now = (record.revision, addresses(core));
+                // Most changes are of other topics: what costs something for each partition is not done for them.
+                if now == seen {
+                    continue;
+                }
+                seen = now;
+                core.topics.of(core, record);
                 if owners_of(core, topic, wanted) != owners {
                     return Ok(None);
                 }
-                changed = catalog.changed(view.applied);
             }
         }
     }
+}
+
+/// Where the members listen.
+fn addresses(core: &Core) -> Vec<PeerAddr> {
+    let Some(peers) = &core.ports.peers else { return Vec::new() };
+    peers.directory.nodes().iter().filter_map(|node| peers.directory.address_of(node)).collect()
 }
 
 /// A token that this node has at an owner, for all that is known. Dropped, it is given back.
@@ -310,13 +338,14 @@ async fn watch(
             Ok(Ok(Waited::Woken)) => {
                 core.queue.elsewhere.answered(node);
                 match claim(core, topic, owner, demand, Some(number)).await {
-                    Ok(found) if found.is_empty() => {}
+                    // Others were quicker: no reason to stay away, or the next message is told to nobody for as long.
+                    Ok(found) if found.is_empty() => pause = PAUSE_MIN,
                     Ok(found) => {
                         token.is_placed = false;
                         return Ok(found);
                     }
                     Err(why) if !is_any => return Err(error_of(why)),
-                    Err(Unclaimed::Silent | Unclaimed::Refused(_)) => {}
+                    Err(Unclaimed::Silent(_) | Unclaimed::Refused(_)) => {}
                 }
             }
             Ok(Ok(Waited::Over | Waited::NotOwner | Waited::TooMany)) => {}

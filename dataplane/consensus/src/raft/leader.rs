@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout_at};
-use veena_contract::{Effect, LogIndex, PeerAddr, PeerCall, PeerClass, PeerError, PeerOp, limits};
+use veena_contract::{Effect, LogIndex, NodeId, PeerAddr, PeerCall, PeerClass, PeerError, PeerOp, limits};
 
 use super::node::{Consensus, Metrics, leads};
 use super::types::{CommandText, Member, MemberId, member_id};
@@ -105,7 +105,7 @@ impl Consensus {
             let mut asked = self.ask_peer(&member.peer(), PeerOp::METADATA_BARRIER, &(), attempt).await;
             if let Err(Failure::Elsewhere { name, addr }) = asked {
                 let attempt = until.min(Instant::now() + CONFIRM_TRY);
-                asked = self.ask_peer(&Member { name, addr }.peer(), PeerOp::METADATA_BARRIER, &(), attempt).await;
+                asked = self.ask_peer(&at(&name, &addr), PeerOp::METADATA_BARRIER, &(), attempt).await;
             }
             match asked {
                 Ok(at) => return Ok(at),
@@ -270,6 +270,11 @@ pub(super) fn write_failure(error: RaftError<MemberId, ClientWriteError<MemberId
 
 fn lost(fatal: &Fatal<MemberId>) -> Failure {
     Failure::Lost(fatal.to_string())
+}
+
+/// Whom to call.
+pub(super) fn at(name: &str, addr: &str) -> PeerAddr {
+    PeerAddr { node: NodeId(name.into()), addr: addr.into() }
 }
 
 const ELSEWHERE: &str = "another node leads by now";

@@ -10,7 +10,7 @@ use openraft::{ChangeMembers, LogIdOptionExt, Membership};
 use tokio::time::{Instant, sleep, timeout_at};
 use veena_contract::{LogIndex, NodeId, PeerAddr, PeerOp, limits};
 
-use super::leader::{Leader, member_error, write_failure};
+use super::leader::{Leader, at, member_error, write_failure};
 use super::node::{Consensus, Metrics};
 use super::types::{CommandText, Member, MemberId, member_id};
 use super::wire::{Change, Failure};
@@ -28,14 +28,15 @@ impl Consensus {
     /// be taken for one that has what was confirmed to it. Does nothing if the log is not empty.
     ///
     /// # Errors
-    /// [`MemberError::Refused`] if the name is a voter's: then that voter has lost its log, and has to be removed first.
+    /// [`MemberError::Refused`] if the name is a voter's: then that voter has lost its log, and has to be removed first; or if the
+    /// [`Door`](crate::Door) is closed to the name, and this is not the directory that was let in under it.
     pub async fn join(&self, known: &[PeerAddr], deadline: Duration) -> Result<(), MemberError> {
         if !self.is_blank() {
             return Ok(());
         }
         let until = Instant::now() + deadline;
         let failed = |failure| member_error(failure, deadline);
-        let change = Change::Join { name: self.node.to_string(), addr: self.addr.to_string() };
+        let change = Change::Join { name: self.node.to_string(), addr: self.addr.to_string(), directory: self.directory.to_string() };
         let at = self.ask_around(known, &change, until).await.map_err(failed)?;
         self.parts.is_open.store(true, Ordering::Release);
         self.applied(at, until).await.map_err(failed)
@@ -49,8 +50,7 @@ impl Consensus {
                 let attempt = until.min(Instant::now() + JOIN_TRY);
                 let mut outcome = self.ask_peer(peer, PeerOp::METADATA_MEMBERS, change, attempt).await;
                 if let Err(Failure::Elsewhere { name, addr }) = outcome {
-                    let leader = Member { name, addr }.peer();
-                    outcome = self.ask_peer(&leader, PeerOp::METADATA_MEMBERS, change, attempt).await;
+                    outcome = self.ask_peer(&at(&name, &addr), PeerOp::METADATA_MEMBERS, change, attempt).await;
                 }
                 match outcome {
                     // Joining twice is joining once: whatever became of it, it can be asked for again.
@@ -126,7 +126,7 @@ impl Consensus {
             let _one_at_a_time = self.parts.changes.lock().await;
             self.finish_change().await?;
             match change {
-                Change::Join { name, addr } => self.join_here(name, addr).await,
+                Change::Join { name, addr, directory } => self.join_here(name, addr, directory, until).await,
                 Change::Promote { name } => self.promote_here(name).await,
                 Change::Remove { name } => self.remove_here(name).await,
                 Change::Address { name, addr } => self.address_here(name, addr).await,
@@ -144,8 +144,9 @@ impl Consensus {
         Ok(())
     }
 
-    async fn join_here(&self, name: &str, addr: &str) -> Result<LogIndex, Failure> {
+    async fn join_here(&self, name: &str, addr: &str, directory: &str, until: Instant) -> Result<LogIndex, Failure> {
         let (id, membership) = (id_of(name), self.membership()?);
+        let is_known = membership.get_node(&id).is_some_and(|member| !directory.is_empty() && member.directory == directory);
         match membership.get_node(&id) {
             Some(other) if other.name != name => {
                 return Err(Failure::Refused(format!("the name {name} cannot be told from {}; choose another", other.name)));
@@ -155,12 +156,29 @@ impl Consensus {
                     "{name} is a voter of this cluster and comes with an empty log: it has lost its disk; remove {name} first, then let it join"
                 )));
             }
-            // What the leader knew of a learner's log is gone with that log.
-            Some(_) => drop(self.commit_change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), true).await?),
-            None => {}
+            // It was let in before, and has nothing yet. What was given to it since was given to this directory.
+            Some(_) if is_known && !self.has_matched(id) => return self.address_here(name, addr).await,
+            Some(_) if is_known => {}
+            _ => self.check_door(name, until).await?,
         }
-        let member = Member { name: name.to_owned(), addr: addr.to_owned() };
+        if membership.get_node(&id).is_some() {
+            // What the leader knew of a learner's log is gone with that log.
+            self.commit_change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), true).await?;
+        }
+        let member = Member { name: name.to_owned(), addr: addr.to_owned(), directory: directory.to_owned() };
         self.commit_change(ChangeMembers::AddNodes(BTreeMap::from([(id, member)])), true).await
+    }
+
+    /// Has this member, as far as the leader knows, anything of the log?
+    fn has_matched(&self, id: MemberId) -> bool {
+        self.raft.metrics().borrow().replication.as_ref().and_then(|all| all.get(&id)).is_some_and(Option::is_some)
+    }
+
+    /// What was committed under a leader before this one counts too.
+    async fn check_door(&self, name: &str, until: Instant) -> Result<(), Failure> {
+        let at = self.confirm_here(until).await?;
+        self.applied(at, until).await?;
+        (self.parts.door)(&NodeId(name.into())).map_or(Ok(()), |reason| Err(Failure::Refused(reason)))
     }
 
     /// Waits until a learner has everything that was committed when this was called.
@@ -236,12 +254,11 @@ impl Consensus {
 
     async fn address_here(&self, name: &str, addr: &str) -> Result<LogIndex, Failure> {
         let (id, membership) = (id_of(name), self.membership()?);
-        match membership.get_node(&id) {
+        let member = match membership.get_node(&id) {
             None => return Err(Failure::NotAMember),
             Some(member) if member.addr == addr => return Ok(self.last_membership()),
-            Some(_) => {}
-        }
-        let member = Member { name: name.to_owned(), addr: addr.to_owned() };
+            Some(member) => Member { addr: addr.to_owned(), ..member.clone() },
+        };
         self.commit_change(ChangeMembers::SetNodes(BTreeMap::from([(id, member)])), true).await
     }
 

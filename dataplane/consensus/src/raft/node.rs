@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::store::LogStore;
 use super::types::{CommandText, Member, MemberId, RaftTypes, member_id};
 use super::wire::Failure;
-use crate::{ConsensusConfig, ConsensusStatus, MemberStatus, Runtime, StartError, StateMachine};
+use crate::{ConsensusConfig, ConsensusStatus, Door, MemberStatus, Runtime, StartError, StateMachine};
 
 /// After this long without leadership, the only voter asks again.
 const ELECT_AGAIN: Duration = Duration::from_millis(500);
@@ -29,6 +29,7 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a shutdown waits for the log to be closed.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// Nobody says when it is closed. It takes a few milliseconds, and a look costs one load of a pointer.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 pub(super) type Metrics = RaftMetrics<MemberId, Member>;
@@ -40,6 +41,7 @@ pub struct Consensus {
     pub(super) id: MemberId,
     pub(super) node: NodeId,
     pub(super) addr: Arc<str>,
+    pub(super) directory: Arc<str>,
     pub(super) parts: Arc<Parts>,
     /// Behind the last entry that the log held when this member started.
     pub(super) log_end_at_start: u64,
@@ -63,6 +65,8 @@ pub(super) struct Parts {
     pub confirmation: Shared<Result<LogIndex, Failure>>,
     /// A snapshot that comes in.
     pub receiver: Receiver,
+    /// Who may join anew.
+    pub door: Door,
     /// Held by whoever changes the members.
     pub changes: Mutex<()>,
     /// Is the log closed?
@@ -105,6 +109,7 @@ impl Consensus {
         let stored = log.load_snapshot().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
         let vote_at_start = log.read_vote().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
         let is_blank = log_state.last_log_id.is_none() && stored.is_none();
+        let door = machine.door();
         let mut adapter = MachineAdapter::open(machine, log.clone(), stored)?;
         let (alive, released) = mpsc::channel(1);
         adapter.keep(alive);
@@ -119,6 +124,7 @@ impl Consensus {
             barrier: Shared::new(),
             confirmation: Shared::new(),
             receiver: Receiver::default(),
+            door,
             changes: Mutex::default(),
             is_log_closed,
         };
@@ -127,6 +133,7 @@ impl Consensus {
             id,
             node: config.node.clone(),
             addr: Arc::clone(&config.addr),
+            directory: Arc::clone(&config.directory),
             parts: Arc::new(parts),
             log_end_at_start: log_state.last_log_id.next_index(),
             vote_at_start,
@@ -160,19 +167,30 @@ impl Consensus {
         metrics.membership_config.membership().get_node(&member_id(node)).map(Member::peer).filter(|peer| peer.node == *node)
     }
 
-    /// A log belongs to the members it names; an empty one to nobody yet.
+    /// Was this node let in, or did it found the cluster, with the directory that it has now? As far as it knows.
+    #[must_use]
+    pub fn is_directory_known(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let member = metrics.membership_config.membership().get_node(&self.id);
+        member.is_some_and(|member| !self.directory.is_empty() && *member.directory == *self.directory)
+    }
+
+    /// A log belongs to the members it names, an empty one to nobody yet. One that names others beside this node is of a cluster, which
+    /// would go on without what is done here alone, or wait for this node in vain.
     async fn refuse_the_log_of_others(&self) -> Result<(), StartError> {
         let members: Vec<(MemberId, Member)> = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow();
             metrics.membership_config.membership().nodes().map(|(id, member)| (*id, member.clone())).collect()
         };
-        if members.is_empty() || members.iter().any(|(id, _)| *id == self.id) {
+        if members.iter().all(|(id, _)| *id == self.id) {
             return Ok(());
         }
         self.shutdown().await;
-        let names: Vec<_> = members.into_iter().map(|(_, member)| member.name).collect();
-        Err(StartError::NotAMember { node: self.node.to_string(), members: names.join(", ") })
+        let is_member = members.iter().any(|(id, _)| *id == self.id);
+        let members = members.into_iter().map(|(_, member)| member.name).collect::<Vec<_>>().join(", ");
+        Err(if is_member { StartError::AmongOthers { members } } else { StartError::NotAMember { node: self.node.to_string(), members } })
     }
 
     /// Makes an empty log the log of a cluster with this one voter; does nothing to any other log.
@@ -183,7 +201,7 @@ impl Consensus {
         if self.raft.is_initialized().await.map_err(|e| fatal_at_start(&e))? {
             return Ok(());
         }
-        let me = Member { name: self.node.to_string(), addr: self.addr.to_string() };
+        let me = Member { name: self.node.to_string(), addr: self.addr.to_string(), directory: self.directory.to_string() };
         match self.raft.initialize(BTreeMap::from([(self.id, me)])).await {
             Ok(()) => self.parts.is_open.store(true, Ordering::Release),
             Err(RaftError::APIError(error)) => tracing::warn!(%error, "this node founds no cluster"),

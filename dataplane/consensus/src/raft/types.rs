@@ -53,6 +53,9 @@ pub struct Member {
     /// Where its peer plane listens; empty in a cluster of one that was never told.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub addr: String,
+    /// The data directory it was let in with; empty if that was never told.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub directory: String,
 }
 
 impl Member {

@@ -97,6 +97,9 @@ pub(super) enum Change {
         name: String,
         /// Where it listens.
         addr: String,
+        /// What its data directory is called; empty if it does not say.
+        #[serde(default)]
+        directory: String,
     },
     /// A learner becomes a voter.
     Promote {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use veena_consensus::{BarrierError, MemLog, MemberError, ProposeError};
+use veena_consensus::{BarrierError, Consensus, ConsensusConfig, MemLog, MemberError, ProposeError, Runtime, StartError};
 use veena_contract::{Effect, NodeId, PeerOp, limits};
 
-use super::support::{Cluster, DEADLINE, eventually, id, wait};
+use super::support::{Cluster, DEADLINE, Journal, Seeded, eventually, id, wait};
 
 fn voters(cluster: &Cluster, at: usize) -> Vec<NodeId> {
     let members = cluster.nodes[at].up().status().members;
@@ -282,4 +282,23 @@ async fn a_learner_that_was_stopped_before_it_learned_of_itself_starts_and_goes_
     assert!(!cluster.nodes[learner].up().is_blank());
     eventually("a read point", || cluster.nodes[learner].up().barrier(Duration::from_secs(5))).await;
     assert_eq!(cluster.nodes[learner].journal.lines(), cluster.nodes[0].journal.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_of_a_cluster_is_not_started_alone_even_if_it_is_the_only_voter() {
+    let mut cluster = Cluster::of(1, 14).await;
+    let start_alone = async |cluster: &Cluster| {
+        let config = ConsensusConfig::new(cluster.nodes[0].id.clone(), "test");
+        let runtime = Runtime::new(Arc::new(Seeded::new(1)));
+        Consensus::start(&config, cluster.nodes[0].log.clone(), Box::new(Journal::default()), &runtime).await
+    };
+    cluster.kill(0).await;
+    start_alone(&cluster).await.expect("there is nobody else").shutdown().await;
+    cluster.start(0).await;
+    cluster.nodes[0].up().lead(DEADLINE).await.expect("leads");
+    let learner = cluster.add().await;
+    cluster.join(learner).await;
+    cluster.kill(0).await;
+    let error = start_alone(&cluster).await.err().expect("the learner would wait in vain");
+    assert!(matches!(&error, StartError::AmongOthers { members } if members.contains("node-2")), "{error}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use veena_consensus::{ApplyError, FrozenState, RestoreError, StateMachine};
+use veena_consensus::{ApplyError, Door, FrozenState, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{LineageId, LogIndex};
 
@@ -105,5 +105,19 @@ impl StateMachine for CatalogMachine {
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
         self.state = State::from_dump(snapshot)?;
         Ok(())
+    }
+
+    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty.
+    fn door(&self) -> Door {
+        let replica = Arc::clone(&self.replica);
+        Box::new(move |node| {
+            let partitions = replica.view().partitions_of(node);
+            (partitions > 0).then(|| {
+                format!(
+                    "partitions of this cluster belong to {node} ({partitions} of them), and it comes with a data directory that is new: they \
+                     would look empty. Put the directory back, or start under another name; nothing was touched"
+                )
+            })
+        })
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use veena_contract::{
-    BoxFuture, CallerGone, Catalog, CatalogWriter, LeaderPort, NodeDirectory, NodeId, PeerAddr, PeerCall, PeerClient, PeerError,
-    PeerRefusal, PeerRequest, TenantId, TopicId, Witness,
+    BoxFuture, CallerGone, Catalog, CatalogWriter, Command, LeaderPort, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr,
+    PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, TenantId, TopicId, Witness,
 };
-use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime, StartError};
+use veena_metastore::{MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
 
 use crate::replica::{Counter, create, delete, name};
 
@@ -61,8 +61,14 @@ async fn open(listening: &Listening, n: u64, log: &MemLog) -> Metastore {
 }
 
 async fn open_at(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog) -> Metastore {
+    open_in(listening, n, at, log, "").await
+}
+
+/// With a data directory of this name.
+async fn open_in(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog, directory: &str) -> Metastore {
     let PeerAddr { node, addr } = at;
     let mut config = MetastoreConfig::new(node.clone());
+    config.consensus.directory = Arc::from(directory);
     config.consensus.addr = addr.clone();
     let end = Arc::new(End { listening: listening.clone(), me: node });
     let metastore = Metastore::open(config, log.clone(), &runtime(n), end).await.expect("opens");
@@ -165,4 +171,57 @@ async fn a_node_without_a_cluster_says_so() {
     let reason = alone.not_ready_reason().expect("not ready");
     assert!(reason.contains("no leader"), "{reason}");
     assert!(tokio::time::timeout(Duration::from_secs(60), alone.confirmed_view()).await.expect("answered").is_err());
+}
+
+/// A topic whose partitions all belong to this node.
+fn given_to(n: u64, node: &NodeId) -> Command {
+    match create(n) {
+        Command::CreateTopic { mut topic, attach } => {
+            let owner = Ownership { node: node.clone(), epoch: OwnershipEpoch::default() };
+            topic.owners = vec![owner; topic.partitions as usize];
+            Command::CreateTopic { topic, attach }
+        }
+        other => other,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_comes_back_with_the_directory_it_was_let_in_with_and_with_no_other() {
+    let listening = Listening::default();
+    let first = open_in(&listening, 1, peer(1), &MemLog::new(), "dir-1").await;
+    first.found(&runtime(1)).await.expect("founded");
+    assert!(first.is_directory_known());
+    let second = peer(2);
+    // It is let in and gets nothing before it is killed, and then is given partitions.
+    let joining = open_in(&listening, 2, second.clone(), &MemLog::new(), "dir-2").await;
+    listening.lock().await.remove(&second.addr);
+    joining.enter(&[peer(1)]).await.expect_err("nothing reaches it");
+    joining.shutdown().await;
+    assert!(first.is_member(&second.node));
+    first.propose(given_to(1, &second.node)).await.expect("taken");
+
+    for directory in ["dir-3", ""] {
+        let wiped = open_in(&listening, 2, second.clone(), &MemLog::new(), directory).await;
+        let error = wiped.enter(&[peer(1)]).await.expect_err("its partitions would look empty");
+        assert!(matches!(&error, StartError::Member(MemberError::Refused { reason }) if reason.contains("3 of them")), "{error}");
+        wiped.shutdown().await;
+    }
+    for _ in 0..2 {
+        let again = open_in(&listening, 2, second.clone(), &MemLog::new(), "dir-2").await;
+        again.enter(&[peer(1)]).await.expect("it is the one that was let in, whatever the leader knows of its log");
+        assert!(again.is_directory_known() && again.view().topic_by_id(TopicId(1)).is_some());
+        stop(&listening, 2, &again).await;
+    }
+
+    // Who was taken out and still owns partitions is no newcomer; others may come with whatever they have.
+    first.remove(&second.node).await.expect("removed");
+    let back = open_in(&listening, 2, second.clone(), &MemLog::new(), "dir-3").await;
+    let error = back.enter(&[peer(1)]).await.expect_err("its partitions would look empty");
+    assert!(matches!(&error, StartError::Member(MemberError::Refused { .. })), "{error}");
+    for directory in ["dir-4", "dir-5", ""] {
+        let third = open_in(&listening, 3, peer(3), &MemLog::new(), directory).await;
+        third.enter(&[peer(1)]).await.expect("it owns nothing");
+        assert_eq!(third.is_directory_known(), !directory.is_empty());
+        stop(&listening, 3, &third).await;
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-use veena_contract::{Catalog, CatalogView, CatalogWriter, Command, NodeDirectory, NodeId, PeerAddr, PeerError, PeerRefusal, limits};
+use veena_contract::{Catalog, CatalogView, CatalogWriter, Command, NodeId, PeerAddr, PeerError, PeerRefusal, limits};
 use veena_metastore::{MemberError, Metastore, Runtime, StartError};
 
 use super::PeerPlane;
@@ -58,7 +58,7 @@ pub(crate) async fn enter(config: &ClusterConfig, plane: &PeerPlane, runtime: &R
         refuse_among_strangers(plane, &known).await?;
         let entered = if config.bootstrap { metastore.found(runtime).await } else { metastore.enter(&known).await };
         let entered = match entered {
-            Ok(()) => own_what_nobody_owns(config, plane).await,
+            Ok(()) => own_what_nobody_owns(config.bootstrap, &plane.me, metastore).await,
             failed => failed,
         };
         match entered {
@@ -89,25 +89,26 @@ async fn refuse_among_strangers(plane: &PeerPlane, known: &[PeerAddr]) -> Result
     refused.map_or(Ok(()), |(peer, _)| Err(EnterError::Stranger { node: peer.node.clone() }))
 }
 
-/// Names the owner of what was made while this node was alone: it is here and nowhere else.
-async fn own_what_nobody_owns(config: &ClusterConfig, plane: &PeerPlane) -> Result<(), StartError> {
-    let metastore = &plane.metastore;
-    let was_alone = config.bootstrap || metastore.nodes() == [plane.me.clone()];
+/// Names the owner of what was made while this node was alone: it is here and nowhere else. Tried again at each start while no other node
+/// votes, and then at one that founds.
+async fn own_what_nobody_owns(founds: bool, me: &NodeId, metastore: &Metastore) -> Result<(), StartError> {
+    let was_alone = founds || metastore.is_only_voter();
     if !was_alone || metastore.view().by_id.values().all(|topic| !topic.owners.is_empty()) {
         return Ok(());
     }
     let within = Duration::from_millis(limits::METADATA_PROPOSE_MS_MAX);
-    let named = metastore.propose(Command::NameOwner { node: plane.me.clone() }).await;
+    let named = metastore.propose(Command::NameOwner { node: me.clone() }).await;
     let view = named.map_err(|error| StartError::NotReady { within, reason: error.to_string() })?;
-    info!(node = %plane.me, topics = view.topics.len(), "this node was alone, and owns what was made then");
+    info!(node = %me, topics = view.topics.len(), "this node was alone, and owns what was made then");
     Ok(())
 }
 
-/// A directory that was never used with this metadata has nothing of what the metadata says is in it.
-pub(crate) fn check_directory(data: &DataDir, view: &CatalogView) -> Result<(), EnterError> {
-    let owned = view.by_id.values().flat_map(|topic| &topic.owners).filter(|owner| owner.node == data.node).count();
-    if data.lineage().is_none() && owned > 0 {
-        return Err(EnterError::LostDirectory { node: data.node.clone(), partitions: owned });
+/// A directory that was never used with this metadata has nothing of what the metadata says is in it, unless it `is_known`: the cluster has
+/// let it in, and gives it partitions from then on.
+pub(crate) fn check_directory(data: &DataDir, is_known: bool, view: &CatalogView) -> Result<(), EnterError> {
+    let partitions = view.partitions_of(&data.node);
+    if data.lineage().is_none() && !is_known && partitions > 0 {
+        return Err(EnterError::LostDirectory { node: data.node.clone(), partitions });
     }
     Ok(())
 }
@@ -139,20 +140,26 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
-    use veena_contract::{LineageId, TopicRecord};
+    use veena_consensus::NoPeers;
+    use veena_contract::{CallerGone, LineageId, NodeDirectory, PeerClass, PeerOp, PeerRequest, TopicRecord};
+    use veena_metastore::{MemLog, MetastoreConfig};
     use veena_storage::disk::real::RealDisk;
 
     use super::*;
     use crate::system::OsEntropy;
 
+    fn topic(owners: &[&str]) -> TopicRecord {
+        let owners: Vec<_> = owners.iter().map(|owner| json!({"node": owner, "epoch": 1})).collect();
+        serde_json::from_value(json!({
+            "tenant": "default", "name": "t", "id": "0000000000000007", "partitions": 2, "retention_ms": 0, "visibility_timeout_ms": 1,
+            "max_in_flight_per_partition": 1, "max_acked_ahead_per_partition": 1, "created_at_ms": 0, "owners": owners,
+        }))
+        .expect("a record")
+    }
+
     #[test]
     fn a_directory_that_is_new_and_should_hold_partitions_is_refused() {
-        let topic: TopicRecord = serde_json::from_value(json!({
-            "tenant": "default", "name": "t", "id": "0000000000000007", "partitions": 2, "retention_ms": 0, "visibility_timeout_ms": 1,
-            "max_in_flight_per_partition": 1, "max_acked_ahead_per_partition": 1, "created_at_ms": 0,
-            "owners": [{"node": "a", "epoch": 1}, {"node": "b", "epoch": 1}],
-        }))
-        .expect("a record");
+        let topic = topic(&["a", "b"]);
         let mut view = CatalogView::default();
         view.by_id.insert(topic.id, Arc::new(topic));
         let open = |name: &str| {
@@ -161,11 +168,34 @@ mod tests {
             (data, temp)
         };
         let (mut lost, _temp) = open("a");
-        let error = check_directory(&lost, &view).expect_err("its partition is not there");
+        let error = check_directory(&lost, false, &view).expect_err("its partition is not there");
         assert!(error.to_string().contains("belong to a (1 of them)"), "{error}");
+        check_directory(&lost, true, &view).expect("what it owns was given to it just now");
         lost.bind(&RealDisk, LineageId(7)).expect("bound");
-        check_directory(&lost, &view).expect("it has been used with this metadata");
+        check_directory(&lost, false, &view).expect("it has been used with this metadata");
         let (new, _temp) = open("c");
-        check_directory(&new, &view).expect("it owns nothing");
+        check_directory(&new, false, &view).expect("it owns nothing");
+    }
+
+    #[tokio::test]
+    async fn what_was_made_alone_is_named_at_a_later_start_too_while_no_other_node_votes() {
+        let (me, topic) = (NodeId("a".into()), topic(&[]));
+        let runtime = Runtime::new(Arc::new(OsEntropy));
+        let metastore = Metastore::open(MetastoreConfig::new(me.clone()), MemLog::new(), &runtime, Arc::new(NoPeers)).await.expect("opens");
+        metastore.found(&runtime).await.expect("founded");
+        metastore.propose(Command::CreateTopic { topic: topic.clone(), attach: None }).await.expect("made");
+        let joins = PeerRequest {
+            from: NodeId("b".into()),
+            class: PeerClass::Control,
+            op: PeerOp::METADATA_MEMBERS,
+            remaining: Duration::from_secs(10),
+            caller: CallerGone::default(),
+            body: json!({"v": 1, "body": {"join": {"name": "b", "addr": "b:1"}}}).to_string().into(),
+        };
+        metastore.serve(joins).expect("a call of the metastore").await.expect("served");
+        assert_eq!(metastore.nodes(), [me.clone(), NodeId("b".into())]);
+        own_what_nobody_owns(false, &me, &metastore).await.expect("named");
+        assert_eq!(metastore.view().partitions_of(&me), topic.partitions as usize);
+        metastore.shutdown().await;
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::info;
-use veena_auth::{ClusterIdentity, ClusterSecretError, IdentityError};
+use veena_auth::{ClusterIdentity, ClusterSecretError, IdentityError, Secret};
 use veena_broker::tasks::{OnExit, Tasks};
 use veena_broker::{Broker, ports::Peers};
 use veena_consensus::LogStore;
@@ -102,6 +102,7 @@ impl PeerPort {
         let client = Arc::new(QuicPeers::new(endpoint.clone(), gate.clone()));
         let mut config = MetastoreConfig::new(data.node.clone());
         config.consensus.addr = Arc::clone(&advertised);
+        config.consensus.directory = data.name().into();
         config.consensus.ready_within = Duration::from_millis(limits::CLUSTER_ENTER_MS_MAX);
         let metastore = Metastore::open(config, log, runtime, client.clone()).await?;
         gate.follow(metastore.clone());
@@ -117,16 +118,21 @@ impl PeerPort {
 /// The secrets, from where the operator has put them.
 fn secrets(config: &ClusterConfig, disk: &dyn Disk) -> Result<Option<SharedSecrets>, ClusterError> {
     let Some(path) = &config.secret_file else { return Ok(config.secret.clone()) };
-    let text = read_text(disk, path).map_err(|source| ClusterError::SecretFile { path: path.clone(), source })?;
-    SharedSecrets::parse(&text).map(Some).map_err(|source| ClusterError::Secret { path: path.clone(), source })
+    let text = read_secret(disk, path).map_err(|source| ClusterError::SecretFile { path: path.clone(), source })?;
+    SharedSecrets::parse(text.expose()).map(Some).map_err(|source| ClusterError::Secret { path: path.clone(), source })
 }
 
-fn read_text(disk: &dyn Disk, path: &Path) -> io::Result<String> {
-    let mut bytes = vec![0; SECRET_FILE_BYTES_MAX];
+fn read_secret(disk: &dyn Disk, path: &Path) -> io::Result<Secret<String>> {
     let file = disk.open(path, OpenMode::Read)?;
-    let len = read_full_at(file.as_ref(), &mut bytes, 0)?;
-    bytes.truncate(len);
-    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text"))
+    // A byte more than it may have shows that it has more.
+    let mut bytes = vec![0; SECRET_FILE_BYTES_MAX + 1];
+    let read = read_full_at(file.as_ref(), &mut bytes, 0);
+    let bytes = Secret::new(bytes);
+    let text = bytes.expose().get(..read?).filter(|text| text.len() <= SECRET_FILE_BYTES_MAX);
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let text = text.ok_or_else(|| invalid(format!("it has more than {SECRET_FILE_BYTES_MAX} bytes")))?;
+    let text = std::str::from_utf8(text).map_err(|_| invalid("it is no text".to_owned()))?;
+    Ok(Secret::new(text.to_owned()))
 }
 
 /// The peer plane of a node, and its metastore.
@@ -170,5 +176,28 @@ impl PeerPlane {
         self.tasks.stop().await;
         // A node that is down hears nothing, and is not waited for.
         let _told = timeout(Duration::from_millis(limits::PEER_CLOSE_MS_MAX), self.endpoint.close()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use veena_storage::disk::real::RealDisk;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test writes a real file")]
+    fn a_secret_file_that_holds_something_else_too_is_refused_and_not_cut() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let path = temp.path().join("secret");
+        let read = |bytes: usize| {
+            let mut text = "0123456789abcdef0123456789abcdef\n".to_owned();
+            text.extend(std::iter::repeat_n('\n', bytes - text.len()));
+            std::fs::write(&path, text).expect("written");
+            secrets(&ClusterConfig { secret_file: Some(path.clone()), ..ClusterConfig::default() }, &RealDisk)
+        };
+        assert!(read(SECRET_FILE_BYTES_MAX).expect("it holds one secret").is_some());
+        let error = read(SECRET_FILE_BYTES_MAX + 1).expect_err("it is larger");
+        assert!(matches!(&error, ClusterError::SecretFile { source, .. } if source.to_string().contains("more than")), "{error}");
     }
 }
