@@ -161,6 +161,24 @@ impl fmt::Display for TenantId {
 #[serde(transparent)]
 pub struct NodeId(pub Arc<str>);
 
+impl NodeId {
+    /// How long a name may be, in bytes.
+    pub const LEN_MAX: usize = 64;
+
+    /// May this stand in a node's name? What it is part of (addresses, lists, log lines, paths) must stay whole.
+    #[must_use]
+    pub const fn is_name_char(char: char) -> bool {
+        char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-')
+    }
+
+    /// The name, if it is one: 1 to [`LEN_MAX`](Self::LEN_MAX) letters, digits, dots, underscores and hyphens, the first a letter or a digit.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_name = text.len() <= Self::LEN_MAX && text.chars().all(Self::is_name_char);
+        (is_name && text.starts_with(|first: char| first.is_ascii_alphanumeric())).then(|| Self(text.into()))
+    }
+}
+
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -185,6 +203,17 @@ impl fmt::Display for MessageId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_a_node_holds_nothing_that_tears_what_it_stands_in() {
+        let longest = "n".repeat(NodeId::LEN_MAX);
+        for name in ["a", "node-1", "eu_1.rack-2", longest.as_str()] {
+            assert_eq!(NodeId::parse(name).map(|node| node.to_string()).as_deref(), Some(name));
+        }
+        for text in ["", ".", "../x", "-a", "x@y", "x,y", "x:1", "a b", "a\nb", "n\u{e4}", &format!("{longest}n")] {
+            assert_eq!(NodeId::parse(text), None, "{text:?}");
+        }
+    }
 
     #[test]
     fn an_id_survives_its_text_form() {

@@ -239,7 +239,7 @@ fn create_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 /// The machine's name, as the kernel knows it.
 fn machine_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() { "node-1".to_owned() } else { name }
+    NodeId::parse(&name).map_or_else(|| "node-1".to_owned(), |node| node.to_string())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use veena_auth::{ClusterSecretError, ClusterSecrets};
 use veena_contract::{NodeId, PeerAddr};
 
+use super::value::no_node_name;
 use crate::listen::host_and_port;
 
 /// Where a node of a cluster is found, and whom it knows.
@@ -83,7 +84,7 @@ fn is_callable(addr: &str) -> bool {
 pub(super) fn known_node(text: &str) -> Result<PeerAddr, String> {
     let wrong = || format!("want node@host:port, not {text:?}");
     let (node, addr) = text.rsplit_once('@').filter(|(node, addr)| !node.is_empty() && is_callable(addr)).ok_or_else(wrong)?;
-    Ok(PeerAddr { node: NodeId(node.into()), addr: addr.into() })
+    Ok(PeerAddr { node: NodeId::parse(node).ok_or_else(|| no_node_name(node))?, addr: addr.into() })
 }
 
 /// The secrets of a cluster as an operator gave them. Shows only their public names.

@@ -70,7 +70,7 @@ keys! {
     "http.cross_site_guard" "VEENA_HTTP_CROSS_SITE_GUARD" - "refuse writes that a page of another web site could send unasked"
         => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
     "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the machine's name)"
-        => |c, raw| c.node_id = Some(raw.text()?) => |c| c.node_id.shown();
+        => |c, raw| c.node_id = Some(raw.node()?) => |c| c.node_id.shown();
     "cluster.peer_addr" "VEENA_CLUSTER_PEER_ADDR" -
         "host:port (UDP) on which the other nodes of a cluster reach this one; without it the node is alone"
         => |c, raw| c.cluster.peer_addr = Some(raw.text()?) => |c| c.cluster.peer_addr.shown();

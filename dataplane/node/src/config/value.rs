@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use veena_client::parse_duration;
+use veena_contract::NodeId;
 
 /// A value before it is understood.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,12 @@ impl Raw<'_> {
             Self::Text(text) => *text,
         };
         if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+    }
+
+    /// A node's name.
+    pub(super) fn node(&self) -> Result<String, String> {
+        let text = self.text()?;
+        NodeId::parse(&text).map(|node| node.to_string()).ok_or_else(|| no_node_name(&text))
     }
 
     /// Texts: a list in the file, with commas between them elsewhere.
@@ -72,4 +79,10 @@ impl Raw<'_> {
             format!("want one of {}, not {text:?}", words.join(", "))
         })
     }
+}
+
+/// What is wrong with a text that is no node's name.
+pub(super) fn no_node_name(text: &str) -> String {
+    let len_max = NodeId::LEN_MAX;
+    format!("want a node's name (1 to {len_max} letters, digits, '.', '_' and '-', the first a letter or a digit), not {text:?}")
 }
