@@ -328,7 +328,7 @@ async fn a_node_that_has_lost_its_directory_is_not_let_in_under_its_old_name() {
     let config = cluster.nodes[2].config().clone();
     std::fs::remove_dir_all(&config.data_dir).expect("removed");
     let told = refused(&config).await;
-    assert!(told.contains("it has lost its disk; remove node-3 first"), "{told}");
+    assert!(told.contains("it has lost its disk: put its data directory back"), "{told}");
     create_until_there(&cluster.nodes[0], "goes-on", 3).await;
 }
 

@@ -153,7 +153,7 @@ impl Consensus {
             }
             Some(_) if is_voter(&membership, id) => {
                 return Err(Failure::Refused(format!(
-                    "{name} is a voter of this cluster and comes with an empty log: it has lost its disk; remove {name} first, then let it join"
+                    "{name} is a voter of this cluster and comes with an empty log: it has lost its disk: put its data directory back, or start under another name"
                 )));
             }
             // It was let in before, and has nothing yet. What was given to it since was given to this directory.
