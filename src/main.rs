@@ -5,7 +5,7 @@ mod commands;
 mod flags;
 mod output;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use crate::commands::{Cli, Command};
 use crate::output::Failure;
@@ -34,7 +34,14 @@ fn main() -> ! {
             EXIT_FAILED
         }
     };
-    let _flushed = std::io::stdout().flush();
+    let code = match std::io::stdout().flush() {
+        // Whoever closed the pipe knows; anybody else counts on output that is not there.
+        Err(error) if code == 0 && error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("error: the output cannot be written: {error}");
+            EXIT_FAILED
+        }
+        _ => code,
+    };
     // A node that gives up its stop leaves threads behind that stand in a call of the disk. At an ordinary end of the process the metadata
     // store's static objects would be destroyed under them, which ends it with SIGABRT.
     signal_hook::low_level::exit(code)

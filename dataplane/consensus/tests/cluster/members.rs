@@ -15,13 +15,19 @@ fn voters(cluster: &Cluster, at: usize) -> Vec<NodeId> {
     names
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_learner_catches_up_by_a_snapshot_in_pieces() {
-    let mut cluster = Cluster::with_snapshots(8, 1).await;
-    let large = "x".repeat(limits::METADATA_SNAPSHOT_PIECE_BYTES / 4);
+/// A node that has founded a cluster, with 40 entries of that part of a snapshot's piece each.
+async fn with_much_to_send(seed: u64, part: usize) -> Cluster {
+    let cluster = Cluster::with_snapshots(8, seed).await;
+    let large = "x".repeat(limits::METADATA_SNAPSHOT_PIECE_BYTES / part);
     for round in 0..40 {
         cluster.nodes[0].propose(&format!("{round}-{large}")).await.expect("taken");
     }
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_learner_catches_up_by_a_snapshot_in_pieces() {
+    let mut cluster = with_much_to_send(1, 4).await;
     wait("the log's beginning is gone", || cluster.nodes[0].log.entries() < 30).await;
     let learner = cluster.add().await;
     cluster.net.delay(10);
@@ -42,11 +48,7 @@ async fn a_learner_catches_up_by_a_snapshot_in_pieces() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_goes_on_after_the_learner_was_started_again_in_the_middle() {
-    let mut cluster = Cluster::with_snapshots(8, 2).await;
-    let large = "x".repeat(limits::METADATA_SNAPSHOT_PIECE_BYTES / 2);
-    for round in 0..40 {
-        cluster.nodes[0].propose(&format!("{round}-{large}")).await.expect("taken");
-    }
+    let mut cluster = with_much_to_send(2, 2).await;
     let learner = cluster.add().await;
     cluster.net.delay(60);
     let member = cluster.nodes[learner].up().clone();

@@ -81,8 +81,8 @@ async fn stop(listening: &Listening, n: u64, metastore: &Metastore) {
     metastore.shutdown().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn nodes_found_enter_and_show_each_others_changes_also_after_a_restart_of_all() {
+/// Three nodes of one cluster that all vote; the first has founded it.
+async fn three_voters() -> (Listening, [MemLog; 3], Vec<Metastore>) {
     let listening = Listening::default();
     let logs = [MemLog::new(), MemLog::new(), MemLog::new()];
     let mut nodes = Vec::new();
@@ -96,6 +96,12 @@ async fn nodes_found_enter_and_show_each_others_changes_also_after_a_restart_of_
         }
         nodes.push(node);
     }
+    (listening, logs, nodes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_found_enter_and_show_each_others_changes_also_after_a_restart_of_all() {
+    let (listening, logs, nodes) = three_voters().await;
     let lineage = nodes[0].lineage().expect("named");
     for (n, node) in (1..).zip(&nodes) {
         let view = node.propose(create(n)).await.expect("taken");
@@ -135,19 +141,7 @@ async fn nodes_found_enter_and_show_each_others_changes_also_after_a_restart_of_
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_comes_back_elsewhere_gets_what_it_has_missed() {
-    let listening = Listening::default();
-    let logs = [MemLog::new(), MemLog::new(), MemLog::new()];
-    let mut nodes = Vec::new();
-    for n in 1..=3 {
-        let node = open(&listening, n, &logs[nodes.len()]).await;
-        if n == 1 {
-            node.found(&runtime(n)).await.expect("founded");
-        } else {
-            node.enter(&[peer(1)]).await.expect("entered");
-            node.promote(&peer(n).node).await.expect("promoted");
-        }
-        nodes.push(node);
-    }
+    let (listening, logs, nodes) = three_voters().await;
     stop(&listening, 3, &nodes[2]).await;
     nodes[1].propose(create(1)).await.expect("taken");
     let elsewhere = PeerAddr { node: peer(3).node, addr: Arc::from("elsewhere:1") };
