@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use veena_contract::{Offset, TopicRecord};
+use veena_broker::message::NewMessage;
+use veena_contract::{Offset, PeerOp, TopicRecord};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 
-use crate::support::{FakeCatalog, Node, link, replay_all, topic};
+use crate::net::{self, Cluster, owned_by};
+use crate::support::{FakeCatalog, Node, link, name, replay_all, small_config, tenant, topic};
 
 /// A parent of one partition, its child of two.
 fn family() -> (Arc<FakeCatalog>, TopicRecord) {
@@ -50,9 +52,14 @@ async fn produce(node: &Node, from: u64, to: u64) {
 
 /// What each partition of the child holds; every one of `count` records is in one of them, once.
 async fn held(node: &Node, partitions: u32, count: u64, what: &str) -> Vec<Vec<String>> {
+    held_at(&vec![node; partitions as usize], count, what).await
+}
+
+/// The same, of partitions that these nodes own, in this order.
+async fn held_at(owners: &[&Node], count: u64, what: &str) -> Vec<Vec<String>> {
     let mut held = Vec::new();
     let mut times = BTreeMap::new();
-    for partition in 0..partitions {
+    for (partition, node) in (0..).zip(owners) {
         let log: Vec<String> = replay_all(node, "child", partition).await.into_iter().map(|(_, payload)| payload).collect();
         assert!(log.is_sorted(), "{what}: partition {partition} has them in order: {log:?}");
         log.iter().for_each(|payload| *times.entry(payload.clone()).or_insert(0) += 1);
@@ -141,4 +148,59 @@ async fn nothing_is_sent_to_a_child_that_grew_before_its_new_count_is_durable() 
     tokio::time::sleep(Duration::from_secs(5)).await;
     held(&node, 3, 20, "after a power cut").await;
     node.broker.stop().await;
+}
+
+/// As `produce`; all of them become visible at once.
+async fn produce_at_once(node: &Node, from: u64, to: u64) {
+    let message = |n| NewMessage { key: None, partition: None, headers: Vec::new(), payload: format!("{n:03}").into() };
+    let results = node.broker.produce_committed(&tenant(), &name("parent"), (from..to).map(message).collect()).await.expect("checked");
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+}
+
+/// Waits until the only cursor of a node has copied so many records in this life.
+async fn copied(cluster: &Cluster, name: &str, count: u64) {
+    while cluster.node(name).broker.cursor_numbers().iter().any(|cursor| cursor.committed < count) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_former_life_sent_and_comes_late_is_not_copied_a_second_time_into_a_child_that_grew() {
+    // With a position that is behind what was committed, the next life's first slab is not the one that is under way.
+    for is_position_behind in [false, true] {
+        let mut config = small_config();
+        config.fanout.batch_records_max = 4;
+        let mut cluster = Cluster::start_with(1, config).await;
+        let (mut parent, mut child) = (owned_by(topic("parent", 1, 1), &["a"]), owned_by(topic("child", 2, 1), &["b"]));
+        link(&mut parent, &mut child, 0, vec![Offset(0)]);
+        cluster.catalog.put(child.clone());
+        cluster.catalog.put(parent);
+        produce_at_once(cluster.node("a"), 0, 4).await;
+        copied(&cluster, "a", 4).await;
+        if !is_position_behind {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        cluster.net.fail_op("a", "b", PeerOp::OWNER_COMMIT, net::Fault::Delay(Duration::from_secs(8)));
+        let sent = cluster.net.calls(PeerOp::OWNER_COMMIT);
+        produce_at_once(cluster.node("a"), 4, 10).await;
+        while cluster.net.calls(PeerOp::OWNER_COMMIT) == sent {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        cluster.kill("a");
+        // What the next life sends comes behind it.
+        cluster.net.fail_op("a", "b", PeerOp::OWNER_COMMIT, net::Fault::Cut);
+        child = TopicRecord { revision: child.revision + 1, ..owned_by(child, &["b", "c"]) };
+        cluster.catalog.put(child);
+        cluster.revive("a").await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        cluster.net.heal();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let what = format!("position behind: {is_position_behind}");
+        held_at(&[cluster.node("b"), cluster.node("c")], 10, &what).await;
+        // From a flushed position on the new partition takes part.
+        produce(cluster.node("a"), 10, 14).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let held = held_at(&[cluster.node("b"), cluster.node("c")], 14, &what).await;
+        assert_eq!(held[1], ["011", "013"], "{what}");
+    }
 }

@@ -54,10 +54,13 @@ struct Window {
 #[derive(Default)]
 struct State {
     position: Option<Position>,
-    /// The count that records are routed with is on the disk.
-    is_routing_durable: bool,
-    /// The last parent offset this life may have sent, to any partition of the child.
+    /// What must be on the disk before more is sent is there: the count that records are routed with, and that lost ones were passed.
+    is_durable: bool,
+    /// The last parent offset that may have been sent, to any partition of the child: by this life, and by former ones once the child was
+    /// asked.
     sent_through: Option<u64>,
+    /// Where the parent ended when this life first looked, if a former one may have sent what lies below; known from the first round on.
+    former_end: Option<Offset>,
     is_running: bool,
     /// Kicked while running: look once more before ending.
     is_kicked: bool,
@@ -150,8 +153,8 @@ impl Cursor {
             return Round::Wait(RETRY);
         };
         let partitions = child.record.load().partitions;
-        let mut position = self.position(core, partitions);
         let end = serving.reader.high_watermark();
+        let mut position = self.position(core, partitions, end);
         if position.next > end {
             error!(parent = %parent.dir.display(), next = position.next.0, end = end.0, "a cursor lies beyond the log's end: the log has lost data");
             position.next = end;
@@ -163,7 +166,7 @@ impl Cursor {
         if position.routed_with != partitions && !self.change_routing(core, &child, &mut position, partitions).await {
             return Round::Wait(RETRY);
         }
-        if !self.make_routing_durable(core, &position).await {
+        if !self.make_durable(core, &position).await {
             return Round::Wait(RETRY);
         }
         let slab = match self.read(core, &serving.reader, &mut position, end).await {
@@ -192,7 +195,10 @@ impl Cursor {
         Some((parent, core.topics.of(core, child)))
     }
 
-    fn position(&self, core: &Core, partitions: u32) -> Position {
+    fn position(&self, core: &Core, partitions: u32, end: Offset) -> Position {
+        // Nothing was ever sent before a position was durable.
+        let has_former = || core.settle.cursor(&position::key(self.link.epoch, self.index)).is_some();
+        self.state.lock().former_end.get_or_insert_with(|| if has_former() { end } else { Offset(0) });
         self.kept(core).unwrap_or_else(|| Position {
             next: self.attach_point(),
             routed_with: partitions,
@@ -208,12 +214,14 @@ impl Cursor {
 
     /// The position of this life, else that of an earlier one.
     fn kept(&self, core: &Core) -> Option<Position> {
-        if let Some(position) = self.state.lock().position.clone() {
-            return Some(position);
+        let mut state = self.state.lock();
+        if let Some(position) = &state.position {
+            return Some(position.clone());
         }
         match position::decode(&core.settle.cursor(&position::key(self.link.epoch, self.index))?) {
             Ok(position) => {
-                self.state.lock().is_routing_durable = true;
+                state.is_durable = true;
+                state.position = Some(position.clone());
                 Some(position)
             }
             Err(_) => {
@@ -233,33 +241,34 @@ impl Cursor {
         state.position = Some(position);
     }
 
-    /// The child has grown. What may have been sent with the old count is finished with it.
+    /// The child has grown. What may have been sent with the old count is finished with it, also what former lives sent: it may still be
+    /// under way.
     async fn change_routing(&self, core: &Arc<Core>, child: &Arc<Topic>, position: &mut Position, partitions: u32) -> bool {
-        let known = self.state.lock().sent_through;
-        let sent = match known {
-            Some(sent) => Some(sent),
-            None => match self.committed_in(core, child, position.routed_with).await {
-                Ok(committed) => committed,
-                Err(_) => return false,
-            },
-        };
-        if sent.is_some_and(|sent| sent >= position.next.0) {
-            return true;
+        let former_end = self.state.lock().former_end.unwrap_or(Offset(0));
+        if position.next < former_end {
+            let Ok(committed) = self.committed_in(core, child, position.routed_with).await else { return false };
+            let mut state = self.state.lock();
+            state.sent_through = state.sent_through.max(position::sent_by_former(committed, position.next, former_end));
+            state.former_end = Some(Offset(0));
         }
-        position.routed_with = partitions;
-        self.state.lock().is_routing_durable = false;
+        let mut state = self.state.lock();
+        if state.sent_through.is_none_or(|sent| sent < position.next.0) {
+            position.routed_with = partitions;
+            state.is_durable = false;
+        }
         true
     }
 
-    /// A count is durable before anything is routed with it, so that a resend never takes another way.
-    async fn make_routing_durable(&self, core: &Arc<Core>, position: &Position) -> bool {
-        if self.state.lock().is_routing_durable {
+    /// A count is durable before anything is routed with it, so that a resend never takes another way; and a position behind lost records is
+    /// before what comes next is sent, so that it can be told how far a life may have come.
+    async fn make_durable(&self, core: &Arc<Core>, position: &Position) -> bool {
+        if self.state.lock().is_durable {
             return true;
         }
         self.store(core, position.clone());
         let worker = Arc::clone(core);
         let is_durable = core.ports.write_io.run(move || settle::flush(&worker)).await;
-        self.state.lock().is_routing_durable = is_durable;
+        self.state.lock().is_durable = is_durable;
         is_durable
     }
 
@@ -301,6 +310,7 @@ impl Cursor {
         core.metrics.fanout_records_dropped.add(dropped);
         position.dropped += dropped;
         position.next = resume_at;
+        self.state.lock().is_durable = false;
         self.store(core, position.clone());
         Err(Round::Wait(Duration::ZERO))
     }
@@ -361,6 +371,9 @@ impl Cursor {
         }
         position.next = end;
         position.dropped += unreadable;
+        if unreadable > 0 {
+            self.state.lock().is_durable = false;
+        }
         self.committed.add(slab.len() as u64 - unreadable);
         core.metrics.fanout_records_committed.add(slab.len() as u64 - unreadable);
         core.metrics.fanout_records_dropped.add(unreadable);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use veena_contract::{AttachEpoch, Offset, PartitionIndex};
+use veena_contract::{AttachEpoch, Offset, PartitionIndex, limits};
 
 const VERSION: u8 = 1;
 
@@ -71,6 +71,17 @@ pub fn decode(mut bytes: &[u8]) -> Result<Position, NotAPosition> {
     if routed_with == 0 || !bytes.is_empty() { Err(NotAPosition) } else { Ok(Position { next, routed_with, dropped, confirmed }) }
 }
 
+/// The last parent offset that a former life of a cursor may have sent, when the child has `committed`, the durable position is `next` and
+/// the parent ended at `end` when this life began.
+///
+/// Everything before the slab that a life had in flight was committed, or passed durably: so that slab began at the latest here.
+#[must_use]
+pub fn sent_by_former(committed: Option<u64>, next: Offset, end: Offset) -> Option<u64> {
+    let began = committed.map_or(next.0, |committed| next.0.max(committed.saturating_add(1)));
+    let slab = u64::try_from(limits::COMMIT_RECORDS_MAX).unwrap_or(u64::MAX);
+    began.saturating_add(slab).min(end.0).checked_sub(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +96,17 @@ mod tests {
         assert_eq!(decode(&encode(&position)), Ok(position));
         assert_eq!(decode(b""), Err(NotAPosition));
         assert_eq!(decode(&[1; 30]), Err(NotAPosition));
+    }
+
+    #[test]
+    fn a_former_life_may_have_sent_one_slab_more_than_is_known_and_nothing_that_came_later() {
+        let sent = |committed, next, end| sent_by_former(committed, Offset(next), Offset(end));
+        assert_eq!(sent(None, 0, 0), None);
+        assert_eq!(sent(None, 0, 1), Some(0));
+        assert_eq!(sent(None, 0, 100_000), Some(16_383));
+        assert_eq!(sent(Some(9), 4, 100_000), Some(16_393));
+        assert_eq!(sent(Some(9), 20_000, 100_000), Some(36_383), "lost records were passed");
+        assert_eq!(sent(Some(9), 4, 12), Some(11));
+        assert_eq!(sent(Some(u64::MAX), 4, 12), Some(11));
     }
 }
