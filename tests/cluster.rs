@@ -353,7 +353,7 @@ async fn a_node_that_was_alone_founds_a_cluster_with_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_node_that_joins_while_topics_are_made_starts_and_serves_what_it_was_given_meanwhile() {
+async fn a_node_that_joins_while_topics_are_made_is_given_its_share_of_them_once_it_is_ready() {
     let mut cluster = Cluster::of(1).await;
     let config = cluster.joining(config(cluster.dir.path(), &name(2), peer_addr()));
     let mut founder = cluster.client(0);
@@ -371,17 +371,21 @@ async fn a_node_that_joins_while_topics_are_made_starts_and_serves_what_it_was_g
         }
     };
     cluster.nodes.push(joined);
+    // What was made meanwhile may be all the founder's, this is not.
+    let topic = NewTopic { name: "spread".to_owned(), partitions: 2, visibility_ms: 30_000 };
+    founder.create_topic(&topic).await.expect("made");
+    made.push(topic.name);
     let client = veena_client::Client::new(&format!("http://{}", cluster.nodes[1].addr())).expect("an address");
-    let mut given = 0;
+    let mut given = Vec::new();
     for topic in &made {
         let stats = client.topic(topic, None).await.expect("described").partition_stats;
         let Some(own) = stats.iter().find(|stats| stats.owner_node == Some(name(2))) else { continue };
-        given += 1;
+        given.push(topic.as_str());
         let own = u32::try_from(own.index).expect("a small number");
         cluster.client(0).produce_to(topic, own, b"hello").await.expect("202");
         assert_eq!(texts(&consume_exactly(&mut cluster.client(1), topic, 1).await), ["hello"]);
     }
-    assert!(given > 0, "{} topics were made, and none was given to it", made.len());
+    assert_eq!(given.last(), Some(&"spread"), "{given:?} of {made:?}");
     cluster.stop_all().await;
 }
 

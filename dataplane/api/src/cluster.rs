@@ -61,12 +61,12 @@ pub(crate) enum Places {
 }
 
 impl Places {
-    /// Asks the members who of them is there: what is sent to a partition of one that is not would wait.
+    /// Asks the members who of them serves partitions: what is sent to one of another would wait.
     pub(crate) async fn find(state: &ApiState) -> Self {
         let me = &state.parts.node;
         match &state.parts.cluster {
             None => Self::Alone(me.clone()),
-            Some(cluster) => Self::Members(answering(&cluster.members().await, me)),
+            Some(cluster) => Self::Members(serving(&cluster.members().await, me)),
         }
     }
 
@@ -80,10 +80,13 @@ impl Places {
     }
 }
 
-/// The members that answer. If that is this node alone, all of them: it may be this one that is not heard.
-fn answering(members: &[Member], me: &NodeId) -> Vec<NodeId> {
-    let is_any = members.iter().any(|member| member.is_alive && member.peer.node != *me);
-    members.iter().filter(|member| member.is_alive || !is_any).map(|member| member.peer.node.clone()).collect()
+/// The members that serve partitions. If that is this node alone, also those that vote, since each of them once did: it may be this node that
+/// is not heard.
+fn serving(members: &[Member], me: &NodeId) -> Vec<NodeId> {
+    let is_other = |member: &&Member| member.peer.node != *me;
+    let is_any = members.iter().filter(is_other).any(|member| member.is_ready);
+    let may_own = |member: &&Member| member.is_ready || !is_other(member) || (!is_any && member.is_voter);
+    members.iter().filter(may_own).map(|member| member.peer.node.clone()).collect()
 }
 
 /// Makes sure that a topic which this node does not know is not one that it does not know *yet*: "not found" is said only of what is not
@@ -114,19 +117,22 @@ mod tests {
         NodeId(name.into())
     }
 
-    fn answering_of(members: &[(&str, bool)]) -> Vec<String> {
-        let members = members.iter().map(|(name, is_alive)| {
+    /// Members by name: `R` says that it is ready, `v` votes.
+    fn serving_of(members: &[(&str, &str)]) -> String {
+        let members = members.iter().map(|(name, is)| {
             let peer = PeerAddr { node: node(name), addr: "a:1".into() };
-            Member { peer, is_alive: *is_alive, is_voter: true, is_leader: None }
+            Member { peer, is_alive: true, is_ready: is.contains('R'), is_voter: is.contains('v'), is_leader: None }
         });
-        answering(&members.collect::<Vec<_>>(), &node("a")).iter().map(NodeId::to_string).collect()
+        serving(&members.collect::<Vec<_>>(), &node("a")).iter().map(NodeId::to_string).collect()
     }
 
     #[test]
-    fn new_partitions_go_to_members_that_answer() {
-        assert_eq!(answering_of(&[("a", true), ("b", false), ("c", true)]), ["a", "c"]);
-        assert_eq!(answering_of(&[("a", true), ("b", false), ("c", false)]), ["a", "b", "c"], "it may be this node that is not heard");
-        assert_eq!(answering_of(&[("a", true)]), ["a"]);
+    fn new_partitions_go_to_members_that_have_shown_that_they_are_ready() {
+        assert_eq!(serving_of(&[("a", "Rv"), ("b", "v"), ("c", "Rv")]), "ac");
+        assert_eq!(serving_of(&[("a", "Rv"), ("b", "R"), ("c", "v")]), "ab", "who serves need not vote");
+        assert_eq!(serving_of(&[("a", "Rv"), ("b", "")]), "a", "it has answered, and was never ready");
+        assert_eq!(serving_of(&[("a", "Rv"), ("b", "v"), ("c", "v"), ("d", "")]), "abc", "it may be this node that is not heard");
+        assert_eq!(serving_of(&[("a", "")]), "a");
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn refuse(state: &ApiState, row: Row, problem: Problem) -> Answer {
     let instance = state.parts.entropy.next_u64();
     if problem.status.is_server_error()
         && problem.status != StatusCode::SERVICE_UNAVAILABLE
-        && let Some(left_out) = state.failure_lines.admit(Instant::now())
+        && let Some(left_out) = state.failure_lines.lock().admit(Instant::now().into_std())
     {
         let instance = format_args!("{instance:016x}");
         error!(%instance, left_out, route = row.template(), code = problem.code.as_str(), error = %problem.text, "a request failed");

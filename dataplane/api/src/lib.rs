@@ -28,7 +28,6 @@ mod problem;
 mod produce;
 mod produce_batch;
 mod query;
-mod quiet;
 mod route;
 mod schema;
 mod serve;

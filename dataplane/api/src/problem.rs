@@ -27,10 +27,10 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// A refusal in JSON. 503 and 429 say when to come back.
+    /// A refusal in JSON. 503 and 429 say when to come back, if the same request can succeed then.
     pub(crate) fn new(status: StatusCode, code: ErrorCode, text: impl Into<Cow<'static, str>>) -> Self {
         let comes_back = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
-        let retry_after_s = comes_back.then_some(1);
+        let retry_after_s = (comes_back && code.is_retryable()).then_some(1);
         Self { status, code, effect: code.effect(), text: text.into(), retry_after_s, is_plain: false, closes: false, allow: None }
     }
 
@@ -300,5 +300,21 @@ mod tests {
             assert!(problem.into_answer(1).headers().contains_key("retry-after"));
         }
         assert!(!Problem::from(ProduceError::LogPoisoned).into_answer(1).headers().contains_key("retry-after"));
+    }
+
+    #[test]
+    fn nobody_is_asked_to_come_back_with_what_may_not_be_repeated() {
+        for code in ErrorCode::ALL {
+            for status in
+                [StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE]
+            {
+                for problem in [Problem::new(status, *code, "x"), Problem::new(status, *code, "x").plain()] {
+                    let answer = problem.into_answer(1);
+                    assert!(!answer.headers().contains_key("retry-after") || code.is_retryable(), "{status} {}", code.as_str());
+                }
+            }
+        }
+        let uncertain = Problem::from(ProposeError::Uncertain { reason: "x".into() });
+        assert_eq!((uncertain.status.as_u16(), uncertain.retry_after_s), (503, None));
     }
 }

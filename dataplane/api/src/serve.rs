@@ -13,13 +13,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
-use veena_contract::limits;
+use veena_contract::{Quiet, limits};
 
 use crate::body::RequestBody;
 use crate::conn::{Conn, PhaseLimits, Watch};
 use crate::edge;
 use crate::io::ClientIo;
-use crate::quiet::Quiet;
 use crate::state::ApiState;
 
 /// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
@@ -109,7 +108,7 @@ impl Accepting {
             return;
         }
         if self.failures == 0
-            && let Some(left_out) = self.lines.admit(Instant::now())
+            && let Some(left_out) = self.lines.admit(Instant::now().into_std())
         {
             warn!(error = error as &dyn std::error::Error, left_out, "cannot accept connections; trying again");
         }

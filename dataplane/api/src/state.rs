@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use veena_broker::engine::Broker;
 use veena_contract::{
-    Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, TenantId, TopicName, TopicRecord, WallClock,
+    Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, Quiet, TenantId, TopicName, TopicRecord, WallClock,
 };
 
 use crate::budget::Budget;
 use crate::config::ApiConfig;
 use crate::conn::Identities;
 use crate::metrics::Metrics;
-use crate::quiet::Quiet;
 use crate::schema::Schemas;
 
 /// The things the plane is put together from.
@@ -50,7 +50,7 @@ pub struct Inner {
     pub(crate) batch_budget: Budget,
     pub(crate) schemas: Schemas,
     /// Bounds what is logged of requests that failed.
-    pub(crate) failure_lines: Quiet,
+    pub(crate) failure_lines: Mutex<Quiet>,
     pub(crate) tenant: TenantId,
     /// Cancelled once the node has been told to stop: probes turn red and parked consumers are answered.
     pub(crate) stopping: CancellationToken,
@@ -68,7 +68,7 @@ impl ApiState {
             identities: Identities::default(),
             batch_budget,
             schemas: Schemas::default(),
-            failure_lines: Quiet::default(),
+            failure_lines: Mutex::default(),
             tenant: TenantId::default_tenant(),
             stopping: CancellationToken::new(),
         }))

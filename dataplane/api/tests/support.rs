@@ -110,7 +110,7 @@ impl NodeDirectory for OnlyMember {
 impl Members for OnlyMember {
     fn members(&self) -> BoxFuture<'_, Vec<Member>> {
         let peer = PeerAddr { node: self.0.clone(), addr: Arc::from("nowhere") };
-        Box::pin(async { vec![Member { peer, is_alive: true, is_voter: true, is_leader: Some(true) }] })
+        Box::pin(async { vec![Member { peer, is_alive: true, is_ready: true, is_voter: true, is_leader: Some(true) }] })
     }
 }
 
@@ -343,7 +343,7 @@ impl Answer {
         assert_eq!(body["instance"].as_str().map(str::len), Some(16));
         assert!(body["retryable"].is_boolean() && body["effect"].is_string());
         assert_eq!(self.header("x-content-type-options"), Some("nosniff"));
-        assert_eq!(self.header("retry-after").is_some(), matches!(status, 429 | 503));
+        assert_eq!(self.header("retry-after").is_some(), matches!(status, 429 | 503) && body["retryable"] == true);
         body["error"].as_str().expect("a text").to_owned()
     }
 }

@@ -55,7 +55,7 @@ pub struct Core {
     pub direct_stream: StreamId,
     /// No new produce, no new waits.
     pub is_stopping: AtomicBool,
-    /// Less room is free than the reserve.
+    /// Less room is free than the reserve; or a write found none since it was last looked at.
     pub is_disk_low: AtomicBool,
     /// Bytes free on the data disk, as of the last sweep.
     pub disk_available_bytes: AtomicU64,
@@ -290,6 +290,11 @@ impl Core {
     #[must_use]
     pub fn now_ms(&self) -> MonoMs {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A write of messages found no room: produce is refused at once, and not only when the room is looked at again.
+    pub fn on_no_space(&self) {
+        self.is_disk_low.store(true, Ordering::Relaxed);
     }
 
     /// Do records wait for a sync of the WAL that does not come? It takes no more of them then.

@@ -27,14 +27,14 @@ const GONE_RETRY: Duration = Duration::from_secs(2);
 /// Leases, idle logs, room and retention, each at its own pace.
 pub async fn run(core: Arc<Core>) {
     let token = core.ports.tasks.token().clone();
-    let mut space_due = Instant::now();
+    let (mut space_due, mut is_low) = (Instant::now(), false);
     while !token.is_cancelled() {
         reopen_failed(&core);
         expire_leases(&core);
         core.queue.sweep(&core);
         close_idle(&core).await;
         if Instant::now() >= space_due {
-            check_space(&core).await;
+            check_space(&core, &mut is_low).await;
             space_due = Instant::now() + SPACE_CHECK;
         }
         tokio::select! {
@@ -134,14 +134,16 @@ async fn close_idle(core: &Arc<Core>) {
     }
 }
 
-async fn check_space(core: &Arc<Core>) {
+/// `was_low` is what was found the last time. A write that found no room meanwhile may have needed more of it than is free.
+async fn check_space(core: &Arc<Core>, was_low: &mut bool) {
     let worker = Arc::clone(core);
     let space = core.ports.read_io.run(move || worker.ports.disk.space(&worker.config.data_dir)).await;
     match space {
         Ok(space) => {
             core.disk_available_bytes.store(space.available, Ordering::Relaxed);
             let is_low = space.available < core.config.disk_reserve_bytes;
-            if core.is_disk_low.swap(is_low, Ordering::Relaxed) != is_low {
+            core.is_disk_low.store(is_low, Ordering::Relaxed);
+            if std::mem::replace(was_low, is_low) != is_low {
                 if is_low {
                     warn!(
                         available = space.available,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use veena_broker::errors::{ConsumeError, ProduceError};
 use veena_broker::message::{ConsumeRequest, NewMessage, PartitionStats};
+use veena_broker::ports::BrokerConfig;
 use veena_contract::{Effect, Offset, TopicId};
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
@@ -294,4 +295,30 @@ async fn acks_that_find_no_room_are_told_and_counted_and_written_once_there_is_r
         assert!(node.consume("orders", 1_000).await.is_none(), "the ack survived the power cut");
         assert!(node.broker.stop().await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_a_commit_has_found_no_room_produce_is_refused_before_the_room_is_looked_at() {
+    let (disk, catalog) = (MemDisk::new(), orders());
+    let config = BrokerConfig { disk_reserve_bytes: 64 * 1024, ..small_config() };
+    let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config).await;
+    assert!(node.produce("orders", None, "one").await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // A writer that is quicker than the next look has taken all there was, with what the WAL had laid out before.
+    let used = |disk: &MemDisk| disk.space("/data".as_ref()).map(|space| space.total - space.available).expect("read");
+    disk.set_capacity(used(&disk));
+    let large = "x".repeat(100_000);
+    assert!(node.produce("orders", None, &large).await, "the WAL has room");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(node.broker.metrics().commits_failed.get() > 0);
+    assert!(!node.produce("orders", None, "two").await);
+    assert!(node.broker.not_ready_reason().is_some_and(|reason| reason.contains("less free room")));
+
+    disk.set_capacity(u64::MAX);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(node.broker.not_ready_reason(), None);
+    assert!(node.produce("orders", None, "three").await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stored: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(stored, ["one", &large, "three"]);
 }

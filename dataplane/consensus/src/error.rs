@@ -64,6 +64,12 @@ pub enum ProposeError {
     /// The leader does not know this node as a member; the command was not taken.
     #[error("this node is no member of the cluster any more")]
     NotAMember,
+    /// The leader takes no such command now.
+    #[error("{reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
     /// The command is larger than a call between nodes may be; it was not taken.
     #[error("the change has {bytes} bytes, more than the {bytes_max} that are taken")]
     TooLarge {
@@ -97,7 +103,7 @@ impl ProposeError {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::NoLeader { .. } | Self::NotAMember | Self::TooLarge { .. } | Self::Stopped { .. } => Effect::None,
+            Self::NoLeader { .. } | Self::NotAMember | Self::Refused { .. } | Self::TooLarge { .. } | Self::Stopped { .. } => Effect::None,
             Self::Lost { .. } | Self::Timeout { .. } => Effect::Possible,
         }
     }

@@ -12,7 +12,7 @@ mod store;
 
 pub use config::{ConsensusConfig, ConsensusStatus, MemberStatus};
 pub use error::{BarrierError, MemberError, ProposeError, StartError};
-pub use machine::{ApplyError, Door, FrozenState, RestoreError, StateMachine};
+pub use machine::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 pub use raft::{Consensus, LogStore, MemLog, NoPeers};
 pub use runtime::Runtime;
 pub use store::{SnapshotStore, StoreFuture, StoredSnapshot};

@@ -10,6 +10,9 @@ pub type FrozenState = Box<dyn FnOnce() -> Vec<u8> + Send>;
 /// that was committed is published.
 pub type Door = Box<dyn Fn(&NodeId) -> Option<String> + Send + Sync>;
 
+/// Why a command is not taken now, if so. Asked on the leader, before the command is in its log.
+pub type Gate = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// A command that this version cannot apply. Never skipped: a member that skipped one would differ from the others without a word.
 #[derive(Debug, thiserror::Error)]
 #[error("the command at {index} cannot be applied: {detail}")]
@@ -52,6 +55,11 @@ pub trait StateMachine: Send + Sync + 'static {
 
     /// Who may come anew. Everybody, unless the state says otherwise.
     fn door(&self) -> Door {
+        Box::new(|_| None)
+    }
+
+    /// Which commands are taken. All, unless whoever keeps the state says otherwise.
+    fn gate(&self) -> Gate {
         Box::new(|_| None)
     }
 }

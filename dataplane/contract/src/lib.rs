@@ -12,6 +12,7 @@ pub mod names;
 pub mod peer;
 pub mod placement;
 pub mod problem;
+pub mod quiet;
 pub mod records;
 pub mod witness;
 
@@ -26,5 +27,6 @@ pub use peer::{
     PeerService,
 };
 pub use problem::{Effect, ErrorCode};
+pub use quiet::Quiet;
 pub use records::{ChildLink, Command, CommandError, Ownership, ParentLink, Reroute, SchemaVersion, TopicRecord};
 pub use witness::{Confirmed, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

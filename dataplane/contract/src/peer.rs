@@ -85,7 +85,7 @@ impl PeerOp {
     pub const CURSOR_LAG: Self = Self(15);
     /// What became of claims, and which consumers wait no more.
     pub const OWNER_ENDINGS: Self = Self(16);
-    /// Is this node there? Nothing is asked, and nothing answered.
+    /// Is this node there, and does it serve partitions? Nothing is asked.
     pub const NODE_ALIVE: Self = Self(17);
 
     /// The registry: every number that was ever given. Only grows.
@@ -295,6 +295,8 @@ pub struct Member {
     pub peer: PeerAddr,
     /// Did it answer just now?
     pub is_alive: bool,
+    /// Did it say that it serves partitions?
+    pub is_ready: bool,
     /// Does it vote on metadata? A learner only follows.
     pub is_voter: bool,
     /// Does it lead? `None` if no leader is known.
@@ -303,7 +305,7 @@ pub struct Member {
 
 /// What else is known of the members.
 pub trait Members: NodeDirectory {
-    /// Asks every member whether it is there, and waits for the answers a little while.
+    /// Asks every member whether it is there, and waits for the answers a little while; not for those that were silent when last asked.
     fn members(&self) -> BoxFuture<'_, Vec<Member>>;
 }
 

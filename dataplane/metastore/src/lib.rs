@@ -2,14 +2,16 @@
 //!
 //! `state` is the pure part: commands in, refusals and a new state out. `replica` is what this node has applied, as an immutable view that
 //! hot paths read without a lock. `propose` is the way in, `witness` the way to a confirmed read. Nothing here touches a file: the log store
-//! is handed in.
+//! is handed in. `hold` refuses changes for as long as the node says so.
 
 mod directory;
+mod hold;
 mod metastore;
 mod propose;
 mod replica;
 pub mod state;
 mod witness;
 
-pub use metastore::{Hold, Metastore, MetastoreConfig, MetastoreStatus};
+pub use hold::Hold;
+pub use metastore::{Metastore, MetastoreConfig, MetastoreStatus};
 pub use veena_consensus::{MemLog, MemberError, MemberStatus, Runtime, StartError};

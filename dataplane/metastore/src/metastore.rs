@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tokio::time::Instant;
 use veena_consensus::{BarrierError, Consensus, ConsensusConfig, LogStore, MemberError, MemberStatus, Runtime, StartError};
 use veena_contract::{BoxFuture, LineageId, LogIndex, NodeId, PeerAddr, PeerClient, PeerRefusal, PeerRequest, limits};
 
-use crate::propose::is_removal;
+use crate::hold::{Held, Hold};
 use crate::replica::Replica;
 use crate::state::{CatalogMachine, Operation};
 
@@ -61,16 +60,7 @@ struct Inner {
     config: MetastoreConfig,
     consensus: Consensus,
     replica: Arc<Replica>,
-    hold: ArcSwapOption<Hold>,
-}
-
-/// Which changes are refused before they leave this node, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Why.
-    pub reason: String,
-    /// Those too that only take something away: a topic, a link.
-    pub is_total: bool,
+    held: Arc<Held>,
 }
 
 /// The metastore of this node. Clones are handles to the same one. Implements [`Catalog`](veena_contract::Catalog),
@@ -87,10 +77,10 @@ impl Metastore {
     /// # Errors
     /// [`StartError`] when the log cannot be used or leadership does not come in time.
     pub async fn start<L: LogStore>(config: MetastoreConfig, log: L, runtime: Runtime) -> Result<Self, StartError> {
-        let replica = Arc::new(Replica::new());
-        let machine = Box::new(CatalogMachine::new(replica.clone()));
+        let (replica, held) = (Arc::new(Replica::new()), Arc::<Held>::default());
+        let machine = Box::new(CatalogMachine::new(replica.clone(), held.clone()));
         let consensus = Consensus::start(&config.consensus, log, machine, &runtime).await?;
-        let metastore = Self { inner: Arc::new(Inner { config, consensus, replica, hold: ArcSwapOption::empty() }) };
+        let metastore = Self { inner: Arc::new(Inner { config, consensus, replica, held }) };
         if let Err(error) = metastore.begin(&runtime).await {
             metastore.shutdown().await;
             return Err(error);
@@ -111,10 +101,10 @@ impl Metastore {
         runtime: &Runtime,
         peers: Arc<dyn PeerClient>,
     ) -> Result<Self, StartError> {
-        let replica = Arc::new(Replica::new());
-        let machine = Box::new(CatalogMachine::new(replica.clone()));
+        let (replica, held) = (Arc::new(Replica::new()), Arc::<Held>::default());
+        let machine = Box::new(CatalogMachine::new(replica.clone(), held.clone()));
         let consensus = Consensus::start_among(&config.consensus, log, machine, runtime, peers).await?;
-        Ok(Self { inner: Arc::new(Inner { config, consensus, replica, hold: ArcSwapOption::empty() }) })
+        Ok(Self { inner: Arc::new(Inner { config, consensus, replica, held }) })
     }
 
     /// Founds a cluster with this node as its only voter, if the log is empty; then, and for a node that is its cluster's only voter
@@ -229,16 +219,14 @@ impl Metastore {
         self.consensus().shutdown().await;
     }
 
-    /// Refuses changes before they leave this node, for as long as there is a reason: a disk that is nearly full, say. A write that failed
-    /// for want of space would latch the log, which only a restart ends.
+    /// Refuses changes before they leave this node, and those of others while it leads, for as long as there is a reason: a disk that is
+    /// nearly full, say. A write that failed for want of space would latch the log, which only a restart ends.
     pub fn hold_changes(&self, hold: Option<Hold>) {
-        self.inner.hold.store(hold.map(Arc::new));
+        self.held().set(hold);
     }
 
-    /// Why this change is refused now, if it is.
-    pub(crate) fn held(&self, operation: &Operation) -> Option<String> {
-        let hold = self.inner.hold.load_full()?;
-        (hold.is_total || !is_removal(operation)).then(|| hold.reason.clone())
+    pub(crate) fn held(&self) -> &Held {
+        &self.inner.held
     }
 
     /// What this node's metastore knows about itself.

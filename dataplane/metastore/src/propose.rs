@@ -9,18 +9,10 @@ use veena_contract::{BoxFuture, CatalogView, CatalogWriter, Effect, ProposeError
 use crate::Metastore;
 use crate::state::{Operation, decode_answer, encode};
 
-/// Does it only take something away?
-pub(crate) fn is_removal(operation: &Operation) -> bool {
-    match operation {
-        Operation::Catalog(command) => matches!(**command, Command::DeleteTopic { .. } | Command::DetachChild { .. }),
-        Operation::Lineage(_) => false,
-    }
-}
-
 impl Metastore {
     /// Has one operation committed, applied and shown here.
     pub(crate) async fn commit(&self, operation: Operation) -> Result<Arc<CatalogView>, ProposeError> {
-        if let Some(reason) = self.held(&operation) {
+        if let Some(reason) = self.held().why(|| Some(operation.clone())) {
             return Err(ProposeError::Unavailable { reason });
         }
         let deadline = self.config().propose_within;

@@ -27,6 +27,23 @@ pub struct Hello {
     pub lineage: Option<String>,
 }
 
+impl Hello {
+    /// As bytes.
+    ///
+    /// # Panics
+    /// Never: two texts can be written as JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("invariant: two texts can be written as JSON")
+    }
+
+    /// From bytes; `None` if they are no hello. What a newer node says beside it is skipped.
+    #[must_use]
+    pub fn decode(said: &[u8]) -> Option<Self> {
+        serde_json::from_slice(said).ok()
+    }
+}
+
 /// Whom this node talks to, and what it says of itself.
 pub trait Admission: Send + Sync + 'static {
     /// What this node says of itself now.
@@ -86,7 +103,7 @@ impl<'a> Greeting<'a> {
     }
 
     fn encode(&self, role: Role, hello: &Hello) -> Result<Vec<u8>, HelloError> {
-        let said = serde_json::to_vec(hello).map_err(|_| HelloError::Malformed)?;
+        let said = hello.encode();
         let proof = self.identity.prove(self.secret, role, &self.exported, &said).ok_or(HelloError::NotProven)?;
         Ok([proof.as_slice(), &said].concat())
     }
@@ -96,7 +113,7 @@ impl<'a> Greeting<'a> {
         if !self.identity.is_proven(self.secret, role, &self.exported, said, proof) {
             return Err(HelloError::NotProven);
         }
-        serde_json::from_slice(said).map_err(|_| HelloError::Malformed)
+        Hello::decode(said).ok_or(HelloError::Malformed)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, Incoming, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 use veena_auth::SecretId;
-use veena_contract::{CallerGone, NodeId, PeerClass, PeerRefusal, PeerRequest, PeerService, limits};
+use veena_contract::{CallerGone, NodeId, PeerClass, PeerRefusal, PeerRequest, PeerService, Quiet, limits};
 
 use crate::endpoint::{Endpoint, PROTOCOLS, calls_max};
 use crate::hello::{Admission, Greeting, HelloError, answer};
@@ -29,6 +30,8 @@ pub struct Server {
     service: Arc<dyn PeerService>,
     /// By class: what one class has in hand never keeps another from being read.
     rooms: [Arc<Semaphore>; PeerClass::ALL.len()],
+    /// Bounds what is logged of connections that are not served: whoever is refused tries again and again.
+    refused_lines: Mutex<Quiet>,
 }
 
 /// One connection that has shown who it is.
@@ -45,7 +48,7 @@ impl Server {
     #[must_use]
     pub fn new(endpoint: Endpoint, admission: Arc<dyn Admission>, service: Arc<dyn PeerService>) -> Self {
         let rooms = PeerClass::ALL.map(|_| Arc::new(Semaphore::new(limits::PEER_RECEIVING_BYTES_MAX)));
-        Self { endpoint, admission, service, rooms }
+        Self { endpoint, admission, service, rooms, refused_lines: Mutex::default() }
     }
 
     /// Takes calls until `stop` is cancelled; then ends those that were begun, and meanwhile refuses others. The endpoint stays open.
@@ -61,7 +64,10 @@ impl Server {
                 incoming = server.endpoint.quic.accept() => match incoming {
                     Some(incoming) if stopping => incoming.refuse(),
                     Some(incoming) if connections.len() >= limits::PEER_CONNECTIONS_MAX => {
-                        warn!(connections_max = limits::PEER_CONNECTIONS_MAX, "too many connections of other nodes: one is refused");
+                        if let Some(left_out) = server.may_tell() {
+                            let connections_max = limits::PEER_CONNECTIONS_MAX;
+                            warn!(connections_max, left_out, "too many connections of other nodes: one is refused");
+                        }
                         incoming.refuse();
                     }
                     Some(incoming) => drop(connections.spawn(Arc::clone(&server).connection(incoming, stop.clone()))),
@@ -78,15 +84,26 @@ impl Server {
     async fn connection(self: Arc<Self>, incoming: Incoming, stop: CancellationToken) {
         let from = incoming.remote_address();
         let greeted = timeout(Duration::from_millis(limits::PEER_CONNECT_MS_MAX), self.greeted(incoming, &stop));
-        match stop.run_until_cancelled(greeted).await {
-            Some(Ok(Ok((connection, caller)))) => {
+        let Some(greeted) = stop.run_until_cancelled(greeted).await else {
+            debug!(%from, "a connection is not served: stopping");
+            return;
+        };
+        let error = match greeted {
+            Ok(Ok((connection, caller))) => {
                 debug!(node = %caller.node, class = %caller.class, "connection taken");
-                calls(&connection, Arc::new(caller)).await;
+                return calls(&connection, Arc::new(caller)).await;
             }
-            Some(Ok(Err(error))) => info!(%from, %error, "a connection is not served"),
-            Some(Err(_)) => info!(%from, "a connection is not served: its first exchange takes too long"),
-            None => debug!(%from, "a connection is not served: stopping"),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "its first exchange takes too long".to_owned(),
+        };
+        if let Some(left_out) = self.may_tell() {
+            info!(%from, %error, left_out, "a connection is not served");
         }
+    }
+
+    /// May one more line be written about what is not served? If so: how many were left out.
+    fn may_tell(&self) -> Option<u64> {
+        self.refused_lines.lock().admit(Instant::now().into_std())
     }
 
     async fn greeted(&self, incoming: Incoming, stop: &CancellationToken) -> Result<(Connection, Caller), HelloError> {

@@ -3,7 +3,11 @@
 
 mod calls;
 mod classes;
+#[path = "../../tests/fuzz.rs"]
+mod fuzz;
 mod nodes;
 mod raw;
 mod stop;
 mod support;
+#[path = "../fuzz/targets.rs"]
+mod targets;

@@ -1,13 +1,15 @@
 //! What somebody sees who speaks the wire by hand: with the right secret, but not as a node of this version would.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Connection, ConnectionError, VarInt};
 use tokio::time::timeout;
 use veena_auth::{ClusterIdentity, Role, SecretId, tls};
-use veena_contract::{Effect, PeerClass, PeerError, PeerOp, PeerRefusal};
+use veena_contract::{Effect, PeerClass, PeerError, PeerOp, PeerRefusal, limits};
 use veena_peer::wire::{ANSWER_HEAD_BYTES, AnswerHead, CallHead, Status, body_bytes_max};
 
 use crate::support::{ANY, ECHO, HOLD, LONG, Node, SECRET, identity, node, peer};
@@ -88,6 +90,38 @@ async fn a_hello_whose_proof_is_of_another_connection_role_or_text_is_not_served
         assert_eq!(exchange(&connection, &hello).await, None, "{case}");
         assert!(matches!(closed(&connection).await, ConnectionError::ApplicationClosed(_)), "{case}");
     }
+}
+
+/// Where the lines of a test's thread go.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_again_and_again_fills_no_log() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let (node, raw) = (node("n1"), Raw::new());
+    for _ in 0..3 * limits::FAILURE_LINES_MAX {
+        let connection = raw.connect(&node).await;
+        assert_eq!(exchange(&connection, b"no hello").await, None);
+        closed(&connection).await;
+    }
+    let lines = String::from_utf8(lines.0.lock().clone()).expect("text");
+    let told = lines.lines().filter(|line| line.contains("a connection is not served")).count();
+    assert_eq!(told, usize::try_from(limits::FAILURE_LINES_MAX).expect("small"), "{lines}");
 }
 
 #[tokio::test]

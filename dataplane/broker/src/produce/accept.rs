@@ -176,10 +176,14 @@ async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), Pro
     if core.is_wal_stalled() {
         return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
     }
+    let no_space = || {
+        core.on_no_space();
+        ProduceError::DiskFull
+    };
     let staged = core.wal.stage(entries).map_err(|error| match error {
         StageError::Full => ProduceError::Overloaded { detail: "unwritten records in the WAL" },
         StageError::Latched => ProduceError::LogLatched,
-        StageError::NoSpace => ProduceError::DiskFull,
+        StageError::NoSpace => no_space(),
         StageError::TooLarge => ProduceError::Overloaded { detail: "the record is larger than a WAL record may be" },
         StageError::Closed => ProduceError::Stopping,
     })?;
@@ -189,7 +193,7 @@ async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), Pro
     outcome.map_err(|error| match error {
         AppendError::Latched => ProduceError::LogPoisoned,
         AppendError::Refused => ProduceError::LogLatched,
-        AppendError::NoSpace => ProduceError::DiskFull,
+        AppendError::NoSpace => no_space(),
     })?;
     core.metrics.messages_accepted.add(count);
     Ok(())

@@ -196,6 +196,7 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
         Err(error) => {
             core.metrics.commits_failed.add(1);
             if error == CommitError::NoSpace {
+                core.on_no_space();
                 owner.table.rollback();
             } else {
                 error!(partition = %partition.dir.display(), "an owner commit failed; the log is opened anew, its senders ask where it stands");

@@ -101,13 +101,7 @@ impl Consensus {
         };
         let mut failure = Failure::NoLeader("none is elected".to_owned());
         for member in members {
-            let attempt = until.min(Instant::now() + CONFIRM_TRY);
-            let mut asked = self.ask_peer(&member.peer(), PeerOp::METADATA_BARRIER, &(), attempt).await;
-            if let Err(Failure::Elsewhere { name, addr }) = asked {
-                let attempt = until.min(Instant::now() + CONFIRM_TRY);
-                asked = self.ask_peer(&at(&name, &addr), PeerOp::METADATA_BARRIER, &(), attempt).await;
-            }
-            match asked {
+            match self.ask_through(&member.peer(), PeerOp::METADATA_BARRIER, &(), || until.min(Instant::now() + CONFIRM_TRY)).await {
                 Ok(at) => return Ok(at),
                 Err(Failure::NotAMember) => return Err(Failure::NotAMember),
                 Err(other) => failure = other,
@@ -156,6 +150,26 @@ impl Consensus {
         if self.raft.metrics().wait_for(is_another).await.is_err() {
             // The member was stopped: whoever asks is told by others.
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Asks `peer`, and then the leader that it names. That may be this node, which led and knows better by now: it does not ask itself.
+    pub(super) async fn ask_through<A, T>(
+        &self,
+        peer: &PeerAddr,
+        op: PeerOp,
+        body: &A,
+        attempt_until: impl Fn() -> Instant,
+    ) -> Result<T, Failure>
+    where
+        A: Serialize,
+        T: DeserializeOwned,
+    {
+        match self.ask_peer(peer, op, body, attempt_until()).await {
+            Err(Failure::Elsewhere { name, addr }) if *name != *self.node.0 => {
+                self.ask_peer(&at(&name, &addr), op, body, attempt_until()).await
+            }
+            other => other,
         }
     }
 
@@ -210,6 +224,9 @@ impl Consensus {
             Leader::Here => {}
             Leader::Stopped(reason) => return Err(Failure::Stopped(reason)),
             Leader::At(_) | Leader::Unknown(_) => return Err(Failure::NoLeader("another node leads".to_owned())),
+        }
+        if let Some(reason) = (self.parts.gate)(command.0.get()) {
+            return Err(Failure::Refused(reason));
         }
         match timeout_at(until, self.raft.client_write(command)).await {
             Ok(Ok(written)) => Ok(Written { at: LogIndex(written.log_id.index), answer: written.data.0 }),
@@ -273,7 +290,7 @@ fn lost(fatal: &Fatal<MemberId>) -> Failure {
 }
 
 /// Whom to call.
-pub(super) fn at(name: &str, addr: &str) -> PeerAddr {
+fn at(name: &str, addr: &str) -> PeerAddr {
     PeerAddr { node: NodeId(name.into()), addr: addr.into() }
 }
 
@@ -281,7 +298,8 @@ const ELSEWHERE: &str = "another node leads by now";
 
 fn propose_error(failure: Failure, within: Duration) -> ProposeError {
     match failure {
-        Failure::NoLeader(reason) | Failure::Refused(reason) => ProposeError::NoLeader { reason },
+        Failure::NoLeader(reason) => ProposeError::NoLeader { reason },
+        Failure::Refused(reason) => ProposeError::Refused { reason },
         Failure::Elsewhere { .. } => ProposeError::NoLeader { reason: ELSEWHERE.to_owned() },
         Failure::NotAMember => ProposeError::NotAMember,
         Failure::Stopped(reason) => ProposeError::Stopped { reason },

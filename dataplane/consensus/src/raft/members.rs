@@ -10,7 +10,7 @@ use openraft::{ChangeMembers, LogIdOptionExt, Membership};
 use tokio::time::{Instant, sleep, timeout_at};
 use veena_contract::{LogIndex, NodeId, PeerAddr, PeerOp, limits};
 
-use super::leader::{Leader, at, member_error, write_failure};
+use super::leader::{Leader, member_error, write_failure};
 use super::node::{Consensus, Metrics};
 use super::types::{CommandText, Member, MemberId, member_id};
 use super::wire::{Change, Failure};
@@ -48,11 +48,7 @@ impl Consensus {
         loop {
             for peer in known.iter().filter(|peer| peer.node != self.node) {
                 let attempt = until.min(Instant::now() + JOIN_TRY);
-                let mut outcome = self.ask_peer(peer, PeerOp::METADATA_MEMBERS, change, attempt).await;
-                if let Err(Failure::Elsewhere { name, addr }) = outcome {
-                    outcome = self.ask_peer(&at(&name, &addr), PeerOp::METADATA_MEMBERS, change, attempt).await;
-                }
-                match outcome {
+                match self.ask_through(peer, PeerOp::METADATA_MEMBERS, change, || attempt).await {
                     // Joining twice is joining once: whatever became of it, it can be asked for again.
                     Err(again @ (Failure::NoLeader(_) | Failure::Lost(_) | Failure::Timeout | Failure::Elsewhere { .. })) => {
                         failure = again

@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::store::LogStore;
 use super::types::{CommandText, Member, MemberId, RaftTypes, member_id};
 use super::wire::Failure;
-use crate::{ConsensusConfig, ConsensusStatus, Door, MemberStatus, Runtime, StartError, StateMachine};
+use crate::{ConsensusConfig, ConsensusStatus, Door, Gate, MemberStatus, Runtime, StartError, StateMachine};
 
 /// After this long without leadership, the only voter asks again.
 const ELECT_AGAIN: Duration = Duration::from_millis(500);
@@ -67,6 +67,8 @@ pub(super) struct Parts {
     pub receiver: Receiver,
     /// Who may join anew.
     pub door: Door,
+    /// Which commands are taken when this member leads.
+    pub gate: Gate,
     /// Held by whoever changes the members.
     pub changes: Mutex<()>,
     /// Is the log closed?
@@ -109,7 +111,7 @@ impl Consensus {
         let stored = log.load_snapshot().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
         let vote_at_start = log.read_vote().await.map_err(|e| StartError::Store { detail: e.to_string() })?;
         let is_blank = log_state.last_log_id.is_none() && stored.is_none();
-        let door = machine.door();
+        let (door, gate) = (machine.door(), machine.gate());
         let mut adapter = MachineAdapter::open(machine, log.clone(), stored)?;
         let (alive, released) = mpsc::channel(1);
         adapter.keep(alive);
@@ -125,6 +127,7 @@ impl Consensus {
             confirmation: Shared::new(),
             receiver: Receiver::default(),
             door,
+            gate,
             changes: Mutex::default(),
             is_log_closed,
         };

@@ -133,3 +133,29 @@ async fn a_leader_that_starts_again_and_leads_on_shows_all_that_it_had_answered(
         assert_eq!(node.journal.lines().len(), 5, "seed {seed}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_led_and_comes_back_does_not_ask_itself_although_others_send_it_there() {
+    let mut cluster = Cluster::of(3, 6).await;
+    let leader = cluster.leader().await;
+    let (late, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let [led, behind, electing] = [leader, late, third].map(|at| cluster.nodes[at].id.clone());
+    let term = cluster.nodes[leader].up().status().term;
+    for at in [leader, late] {
+        cluster.kill(at).await;
+    }
+    // The third asks for votes: the one that led hears it, and the late one does not.
+    cluster.net.cut(&led, &electing);
+    cluster.start(leader).await;
+    wait("it knows of an election", || cluster.nodes[leader].up().status().term > term).await;
+    cluster.kill(third).await;
+    for (from, to) in [(&led, &behind), (&behind, &led)] {
+        cluster.net.block(from, to, PeerOp::RAFT_VOTE);
+    }
+    cluster.start(late).await;
+    assert_eq!(cluster.nodes[late].up().status().leader, Some(led.clone()), "it has not heard of the election");
+    // In this network nobody can call itself.
+    cluster.nodes[leader].up().barrier(SHORT).await.expect_err("nobody is elected");
+    cluster.net.heal();
+    eventually("a read point", || cluster.nodes[leader].up().barrier(Duration::from_secs(5))).await;
+}

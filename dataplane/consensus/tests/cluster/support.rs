@@ -169,6 +169,7 @@ impl PeerClient for End {
         Box::pin(async move {
             let until = Instant::now() + call.timeout;
             let silent = || PeerError::Silent { node: to.node.clone() };
+            assert_ne!(self.me, to.node, "nobody calls itself");
             let there = {
                 let mut state = self.net.state.lock();
                 *state.calls.entry((self.me.clone(), call.op)).or_default() += 1;

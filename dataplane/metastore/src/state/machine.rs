@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use veena_consensus::{ApplyError, Door, FrozenState, RestoreError, StateMachine};
+use veena_consensus::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{LineageId, LogIndex};
 
 use super::State;
+use crate::hold::Held;
 use crate::replica::Replica;
 
 /// The newest version of the log's commands that this program knows.
@@ -79,11 +80,12 @@ impl State {
 pub(crate) struct CatalogMachine {
     state: State,
     replica: Arc<Replica>,
+    held: Arc<Held>,
 }
 
 impl CatalogMachine {
-    pub(crate) fn new(replica: Arc<Replica>) -> Self {
-        Self { state: State::default(), replica }
+    pub(crate) fn new(replica: Arc<Replica>, held: Arc<Held>) -> Self {
+        Self { state: State::default(), replica, held }
     }
 }
 
@@ -105,6 +107,15 @@ impl StateMachine for CatalogMachine {
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), RestoreError> {
         self.state = State::from_dump(snapshot)?;
         Ok(())
+    }
+
+    /// Closed to what this node's hold refuses. Its own changes do not come so far.
+    fn gate(&self) -> Gate {
+        let held = Arc::clone(&self.held);
+        Box::new(move |command| {
+            let operation = || serde_json::from_str(command).ok().map(|Envelope { op, .. }| op);
+            held.why(operation).map(|reason| format!("at the leader of the metadata: {reason}"))
+        })
     }
 
     /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty.

@@ -450,7 +450,7 @@ fn the_log_carries_operations_in_a_form_that_stays() {
 fn an_operation_that_is_not_understood_is_not_skipped() {
     use veena_consensus::StateMachine;
     use veena_contract::LogIndex;
-    let mut machine = super::CatalogMachine::new(Arc::new(crate::replica::Replica::new()));
+    let mut machine = super::CatalogMachine::new(Arc::new(crate::replica::Replica::new()), Arc::default());
     let later = r#"{"v":2,"op":{"lineage":"00000000000000000000000000000003"}}"#;
     let error = machine.apply(LogIndex(5), later).expect_err("a later version");
     assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 2"), "{error}");

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 use veena_contract::{
     BoxFuture, CallerGone, Catalog, CatalogWriter, Command, LeaderPort, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr,
-    PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, TenantId, TopicId, Witness,
+    PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, TenantId, TopicId, Witness,
 };
-use veena_metastore::{MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
+use veena_metastore::{Hold, MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
 
 use crate::replica::{Counter, create, delete, name};
 
@@ -218,4 +218,27 @@ async fn an_owner_comes_back_with_the_directory_it_was_let_in_with_and_with_no_o
         assert_eq!(third.is_directory_known(), !directory.is_empty());
         stop(&listening, 3, &third).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_leader_holds_back_is_refused_to_other_nodes_too() {
+    let (_listening, _logs, nodes) = three_voters().await;
+    nodes[1].propose(create(1)).await.expect("taken");
+    let hold = |is_total| Some(Hold { reason: "the data disk is full".to_owned(), is_total });
+    nodes[0].hold_changes(hold(true));
+    for held in [create(2), delete(1)] {
+        let error = nodes[1].propose(held).await.expect_err("held at the leader");
+        assert!(
+            matches!(&error, ProposeError::Unavailable { reason } if reason == "at the leader of the metadata: the data disk is full"),
+            "{error}"
+        );
+    }
+    nodes[0].hold_changes(hold(false));
+    assert!(nodes[1].propose(create(2)).await.is_err(), "nothing is added");
+    nodes[1].propose(delete(1)).await.expect("what takes away is let through");
+    nodes[0].hold_changes(None);
+    // One that does not lead holds back what is its own alone.
+    nodes[2].hold_changes(hold(true));
+    nodes[1].propose(create(2)).await.expect("taken");
+    assert!(nodes[2].propose(create(3)).await.is_err());
 }

@@ -158,7 +158,7 @@ impl PeerPlane {
 
     /// What is known of the members.
     pub(crate) fn members(&self) -> Arc<dyn Members> {
-        Arc::new(ClusterMembers { me: self.me.clone(), metastore: self.metastore.clone(), client: self.client() })
+        Arc::new(ClusterMembers::new(self.me.clone(), self.metastore.clone(), self.client(), self.tasks.clone()))
     }
 
     /// Hands the engine's calls to it from here on.

@@ -7,6 +7,8 @@ use veena_broker::Broker;
 use veena_contract::{BoxFuture, PeerOp, PeerRefusal, PeerRequest, PeerService};
 use veena_metastore::Metastore;
 
+use super::members::Alive;
+
 /// The metastore's calls first, since without them nobody becomes ready; then the engine's, of members alone.
 pub(super) struct Service {
     metastore: Metastore,
@@ -38,7 +40,8 @@ impl Service {
 impl PeerService for Service {
     fn serve(&self, request: PeerRequest) -> BoxFuture<'_, Result<Bytes, PeerRefusal>> {
         if request.op == PeerOp::NODE_ALIVE {
-            return Box::pin(std::future::ready(Ok(Bytes::new())));
+            let is_ready = self.broker.get().is_some_and(|broker| broker.not_ready_reason().is_none());
+            return Box::pin(std::future::ready(Ok(Alive { is_ready }.encode())));
         }
         match self.metastore.serve(request.clone()) {
             Some(served) => served,
