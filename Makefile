@@ -7,6 +7,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 SEEDS ?= 200
 MINUTES ?= 10
+NODES ?= 1
 ARGS ?=
 RUNS ?= 1
 BENCH_LONG := parked-polls idle-partitions start-backlog stalled-disk
@@ -43,16 +44,16 @@ bench-long: rocksdb ## the scenarios that take minutes: parked polls, idle parti
 	cargo build --locked --release --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_LONG) --runs $(RUNS) $(ARGS)
 
-sim: rocksdb ## simulated crashes over many seeds (SEEDS=200), after a look that one seed gives one trace
-	cargo run --locked --package veena-loadtest-sim -- meta --seed 1
-	cargo run --locked --package veena-loadtest-sim -- sweep --seeds $(SEEDS) $(ARGS)
+sim: rocksdb ## simulated crashes over many seeds (SEEDS=200) of one node or, NODES=3, of several on one network, after a look that one seed gives one trace
+	cargo run --locked --package veena-loadtest-sim -- meta --nodes $(NODES) --seed 1
+	cargo run --locked --package veena-loadtest-sim -- sweep --nodes $(NODES) --seeds $(SEEDS) $(ARGS)
 
 sabotage: rocksdb ## bugs planted on purpose, each of which a simulated seed must find
 	cargo run --locked --package veena-loadtest-sim --features sabotage -- sabotage --seeds 400 $(ARGS)
 
-chaos: rocksdb tools-test ## a real node under kill -9, stops, failed syncs and full disks, with a ledger (MINUTES=10)
+chaos: rocksdb tools-test ## real nodes under kill -9, stops, failed syncs, full disks and, NODES=3, cut cables, with a ledger (MINUTES=10)
 	cargo build --locked --package veena --package veena-loadtest-driver
-	$(CARGO_TARGET_DIR)/debug/veena-bench chaos --minutes $(MINUTES) $(ARGS)
+	$(CARGO_TARGET_DIR)/debug/veena-bench chaos --nodes $(NODES) --minutes $(MINUTES) $(ARGS)
 
 soak: rocksdb ## steady load with a ledger (MINUTES=10)
 	cargo build --locked --release --package veena --package veena-loadtest-driver

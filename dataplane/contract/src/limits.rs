@@ -320,6 +320,9 @@ pub const OWNER_ENDINGS_MAX: usize = 1_024;
 /// How many ends of claims and tokens wait to be told to one owner before the oldest are given up: their leases end by themselves.
 pub const OWNER_ENDINGS_QUEUED_MAX: usize = 65_536;
 
+/// How long a node that stops waits for others to take an answer. One that has gone without a word is found out later than that, after a freeze
+/// much later.
+pub const PEER_ANSWER_AT_STOP_MS_MAX: u64 = 2_000;
 /// How long a node that stops waits for others to hear that its connections end. They find out by themselves too.
 pub const PEER_CLOSE_MS_MAX: u64 = 500;
 /// How long a node waits for another to say that it is there.

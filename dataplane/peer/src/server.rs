@@ -173,10 +173,21 @@ impl Caller {
         };
         // The rest of a call that was refused is of no use.
         let _ = receive.stop(VarInt::from_u32(0));
-        if let Err(error) = answer_with(&mut send, status, body).await {
-            // The caller sees for itself that it has no answer.
-            debug!(node = %self.node, %error, "an answer is not wanted");
+        tokio::select! {
+            answered = answer_with(&mut send, status, body) => {
+                if let Err(error) = answered {
+                    // The caller sees for itself that it has no answer.
+                    debug!(node = %self.node, %error, "an answer is not wanted");
+                }
+            }
+            () = self.stops_without_waiting() => debug!(node = %self.node, "stopping: an answer is not waited for any more"),
         }
+    }
+
+    /// Completes when this node has begun to stop, and a little later.
+    async fn stops_without_waiting(&self) {
+        self.stop.cancelled().await;
+        tokio::time::sleep(Duration::from_millis(limits::PEER_ANSWER_AT_STOP_MS_MAX)).await;
     }
 
     /// Reads a call. `None` when the caller left in the middle of it.

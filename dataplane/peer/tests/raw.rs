@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Connection, ConnectionError, VarInt};
+use quinn::{ClientConfig, Connection, ConnectionError, TransportConfig, VarInt};
 use tokio::time::timeout;
 use veena_auth::{ClusterIdentity, Role, SecretId, tls};
 use veena_contract::{Effect, PeerClass, PeerError, PeerOp, PeerRefusal, limits};
 use veena_peer::wire::{ANSWER_HEAD_BYTES, AnswerHead, CallHead, Status, body_bytes_max};
 
-use crate::support::{ANY, ECHO, HOLD, LONG, Node, SECRET, identity, node, peer};
+use crate::support::{ANY, ECHO, HOLD, LARGE, LONG, Node, SECRET, identity, node, peer, reached};
 
 const LABEL: &[u8] = b"EXPORTER-veena-peer-proof";
 
@@ -20,6 +20,7 @@ struct Raw {
     identity: Arc<ClusterIdentity>,
     secret: SecretId,
     quic: quinn::Endpoint,
+    keep_alive: Option<Duration>,
 }
 
 impl Raw {
@@ -27,12 +28,15 @@ impl Raw {
         let identity = identity("raw", SECRET, None);
         let secret = identity.ids().next().expect("one").clone();
         let quic = quinn::Endpoint::client(ANY.parse().expect("an address")).expect("a free port");
-        Self { identity, secret, quic }
+        Self { identity, secret, quic, keep_alive: None }
     }
 
     async fn connect(&self, to: &Node) -> Connection {
         let tls = self.identity.client_config(&self.secret, "veena-data/1").expect("a configuration").expect("known");
-        let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("a cipher")));
+        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("a cipher")));
+        let mut transport = TransportConfig::default();
+        transport.keep_alive_interval(self.keep_alive);
+        config.transport_config(Arc::new(transport));
         let connecting = self.quic.connect_with(config, to.socket(), &tls::server_name(&self.secret)).expect("an address");
         connecting.await.expect("a connection")
     }
@@ -267,4 +271,20 @@ async fn an_answer_that_is_none_may_be_one_to_a_call_that_was_applied() {
     }
     node.endpoint.close().await;
     serving.await.expect("in order");
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_caller_who_does_not_take_its_answer() {
+    let raw = Raw { keep_alive: Some(Duration::from_millis(limits::PEER_KEEP_ALIVE_MS)), ..Raw::new() };
+    let node = node("n1");
+    let connection = raw.greeted(&node).await;
+    // More than this side lets come without reading.
+    let bytes = u32::try_from(body_bytes_max(PeerClass::Data)).expect("fits");
+    let head = CallHead { op: LARGE, remaining_ms: 60_000, body_bytes: 4 }.encode();
+    let (mut send, _receive) = connection.open_bi().await.expect("a stream");
+    send.write_all(&[head.as_slice(), &bytes.to_be_bytes()].concat()).await.expect("sent");
+    send.finish().expect("open");
+    reached(&node.bench.ended, 1).await;
+    node.stop.cancel();
+    timeout(LONG, node.running).await.expect("it ends").expect("in order");
 }

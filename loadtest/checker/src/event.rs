@@ -173,6 +173,9 @@ pub struct Observed {
     /// The first offset that is not settled, if the node tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frontier: Option<u64>,
+    /// The node that owns the partition, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Arc<str>>,
 }
 
 /// Names shown to a tenant.

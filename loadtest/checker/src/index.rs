@@ -19,6 +19,8 @@ pub(crate) struct Attempt {
 #[derive(Debug)]
 pub(crate) struct SentMessage {
     pub topic: TopicKey,
+    /// The node that was asked first.
+    pub node: Arc<str>,
     pub key: Option<Arc<str>>,
     pub digest: Digest,
     pub client: u32,
@@ -73,8 +75,9 @@ pub(crate) struct Settle {
 }
 
 /// The end of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct End {
+    pub node: Arc<str>,
     pub at: u64,
     pub until: u64,
     pub how: Down,
@@ -96,8 +99,10 @@ pub(crate) struct Index {
     pub leases: BTreeMap<Place, Vec<Lease>>,
     pub settles: BTreeMap<(TopicKey, Arc<str>), Vec<Settle>>,
     /// In order of time.
-    pub ends: Vec<End>,
-    pub pauses: Vec<(u64, u64)>,
+    ends: Vec<End>,
+    pauses: Vec<(Arc<str>, u64, u64)>,
+    /// The nodes that owned each partition; none is told where there is one node.
+    owners: BTreeMap<(TopicKey, u32), BTreeSet<Arc<str>>>,
     pub observations: BTreeMap<(TopicKey, u32), Vec<Observation>>,
     /// Topic names each tenant used.
     pub names_used: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
@@ -134,6 +139,7 @@ impl Index {
                 self.names_used.entry(sent.topic.tenant.clone()).or_default().insert(sent.topic.topic.clone());
                 let message = self.sent.entry(sent.label).or_insert_with(|| SentMessage {
                     topic: sent.topic.clone(),
+                    node: event.node.clone(),
                     key: sent.key.clone(),
                     digest: sent.digest,
                     client: event.client,
@@ -165,7 +171,11 @@ impl Index {
             }
             Op::Observe(numbers) if event.outcome == Outcome::Ok => {
                 let observation = Observation { at: event.at, until: event.until, numbers: numbers.clone() };
-                self.observations.entry((numbers.topic.clone(), numbers.partition)).or_default().push(observation);
+                let partition = (numbers.topic.clone(), numbers.partition);
+                if let Some(owner) = &numbers.owner {
+                    self.owners.entry(partition.clone()).or_default().insert(owner.clone());
+                }
+                self.observations.entry(partition).or_default().push(observation);
             }
             Op::Observe(_) => {}
             Op::Names(names) => self.names_shown.entry(names.tenant.clone()).or_default().extend(names.names.iter().cloned()),
@@ -182,11 +192,11 @@ impl Index {
                     Down::Killed => self.counts.kills += 1,
                     Down::PowerCut => self.counts.power_cuts += 1,
                 }
-                self.ends.push(End { at: event.at, until: event.until, how });
+                self.ends.push(End { node: event.node.clone(), at: event.at, until: event.until, how });
             }
             NodeChange::Paused => {
                 self.counts.pauses += 1;
-                self.pauses.push((event.at, event.until));
+                self.pauses.push((event.node.clone(), event.at, event.until));
             }
         }
     }
@@ -196,9 +206,16 @@ impl Index {
         self.settles.get(&(topic.clone(), lease.handle.clone())).map_or(&[], Vec::as_slice)
     }
 
-    /// How long nodes ran between `from` and `to`: time spent standing still does not count.
-    pub(crate) fn running_us(&self, from: u64, to: u64) -> u64 {
-        let still: u64 = self.pauses.iter().map(|(at, until)| (*until).min(to).saturating_sub((*at).max(from))).sum();
+    /// The ends of the processes that may have held state of this partition.
+    pub(crate) fn ends_of(&self, topic: &TopicKey, partition: u32) -> impl Iterator<Item = &End> {
+        let owners = self.owners.get(&(topic.clone(), partition));
+        self.ends.iter().filter(move |end| owners.is_none_or(|owners| owners.contains(&end.node)))
+    }
+
+    /// How long `node` ran between `from` and `to`: time spent standing still does not count.
+    pub(crate) fn running_us(&self, node: &str, from: u64, to: u64) -> u64 {
+        let still = self.pauses.iter().filter(|(paused, ..)| **paused == *node);
+        let still: u64 = still.map(|(_, at, until)| (*until).min(to).saturating_sub((*at).max(from))).sum();
         to.saturating_sub(from).saturating_sub(still)
     }
 }

@@ -58,7 +58,14 @@ mod tests {
             Op::Produce(Sent { topic: topic.clone(), label: Label(7), key: Some(Arc::from("k")), digest: Digest::of(b"x") }),
             Op::Consume(Consumed { topic: topic.clone(), visibility_us: 9, messages: vec![delivered] }),
             Op::Settle(Settled { topic: topic.clone(), handle: Arc::from("1:2:3"), how: How::Extend }),
-            Op::Observe(Observed { topic: topic.clone(), partition: 0, log_end: 3, high_watermark: 2, frontier: Some(1) }),
+            Op::Observe(Observed {
+                topic: topic.clone(),
+                partition: 0,
+                log_end: 3,
+                high_watermark: 2,
+                frontier: Some(1),
+                owner: Some(Arc::from("n1")),
+            }),
             Op::Names(Names { tenant: topic.tenant.clone(), names: vec![topic.topic.clone()] }),
             Op::Node(NodeChange::Down(Down::PowerCut)),
         ];

@@ -1,5 +1,8 @@
 //! The calls of the contract that load and tests make, each with what is known of its effect.
 
+mod metrics;
+mod topics;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,6 +15,9 @@ use veena_loadtest_checker::{Delivered, Digest, How, Outcome};
 
 use crate::http::{Connection, Exchange, RequestBytes, escape};
 use crate::payload;
+
+pub use metrics::Metrics;
+pub use topics::{Member, NewTopic, PartitionNumbers};
 
 /// An answer, owned.
 #[derive(Clone, Debug)]
@@ -55,17 +61,6 @@ pub fn outcome_of(err: &Exchange) -> Outcome {
     }
 }
 
-/// A topic to create.
-#[derive(Clone, Debug)]
-pub struct NewTopic {
-    /// Its name.
-    pub name: String,
-    /// How many partitions.
-    pub partitions: u32,
-    /// How long a lease lives.
-    pub visibility_ms: u64,
-}
-
 /// One message as a client got it.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -96,21 +91,6 @@ impl Message {
             handle: self.handle.as_deref().unwrap_or_default().into(),
         }
     }
-}
-
-/// A partition's numbers, as described.
-#[derive(Clone, Debug, Deserialize)]
-pub struct PartitionNumbers {
-    /// Which.
-    pub index: u32,
-    /// The next offset to be written.
-    pub next_offset: u64,
-    /// The first offset that is not visible.
-    pub high_watermark: u64,
-    /// The first offset that is not settled, if told.
-    #[serde(default)]
-    pub frontier: Option<u64>,
-    status: String,
 }
 
 #[derive(Deserialize)]
@@ -158,11 +138,13 @@ pub fn parse_messages(body: &[u8], is_batch: bool) -> anyhow::Result<Vec<Message
     wire.into_iter().map(WireMessage::into_message).collect()
 }
 
-/// What a client of one node holds: an address, and a connection as long as it lasts.
+/// What a client holds: the nodes it may ask, and a connection to each as long as it lasts. It asks one node as long as that answers.
 #[derive(Debug)]
 pub struct Client {
-    addr: SocketAddr,
-    connection: Option<Connection>,
+    nodes: Vec<(SocketAddr, Option<Connection>)>,
+    /// The node that is asked next.
+    at: usize,
+    stays: bool,
     timeout: Duration,
 }
 
@@ -170,7 +152,37 @@ impl Client {
     /// A client of the node at `addr`.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
-        Self { addr, connection: None, timeout: Duration::from_secs(30) }
+        Self::among(&[addr], 0)
+    }
+
+    /// A client of the nodes at `addrs`, which asks first the one at place `at`, counted round.
+    ///
+    /// # Panics
+    /// There is no node.
+    #[must_use]
+    pub fn among(addrs: &[SocketAddr], at: usize) -> Self {
+        let nodes = addrs.iter().map(|addr| (*addr, None)).collect();
+        Self { nodes, at: at % addrs.len(), stays: false, timeout: Duration::from_secs(30) }
+    }
+
+    /// Asks the same node whatever it answers.
+    #[must_use]
+    pub fn staying(mut self) -> Self {
+        self.stays = true;
+        self
+    }
+
+    /// The place of the node that is asked next.
+    #[must_use]
+    pub fn node(&self) -> usize {
+        self.at
+    }
+
+    /// Asks the next node from now on.
+    pub fn turn(&mut self) {
+        if !self.stays {
+            self.at = (self.at + 1) % self.nodes.len();
+        }
     }
 
     /// With another limit on how long an answer may take.
@@ -180,15 +192,31 @@ impl Client {
         self
     }
 
-    /// One request, one answer.
+    /// One request, one answer. After a failure or a refusal for now the next node is asked.
     ///
     /// # Errors
     /// See [`Exchange`].
     pub async fn call(&mut self, request: &RequestBytes) -> Result<Reply, Exchange> {
-        let timeout = self.timeout;
-        let mut connection = match self.connection.take().filter(|connection| !connection.is_over()) {
+        let at = self.at;
+        // A future that is dropped on the way leaves the place as it is, without a connection.
+        let answered = Self::exchange(&mut self.nodes[at], self.timeout, request).await;
+        if !answered.as_ref().is_ok_and(|reply| reply.status < 500) {
+            self.turn();
+        }
+        answered
+    }
+
+    async fn exchange(
+        (addr, kept): &mut (SocketAddr, Option<Connection>),
+        timeout: Duration,
+        request: &RequestBytes,
+    ) -> Result<Reply, Exchange> {
+        let mut connection = match kept.take().filter(|connection| !connection.is_over()) {
             Some(connection) => connection,
-            None => Connection::open(self.addr).await.map_err(Exchange::NotSent)?,
+            None => {
+                let opened = tokio::time::timeout(timeout, Connection::open(*addr)).await;
+                opened.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).map_err(Exchange::NotSent)?
+            }
         };
         let answered = tokio::time::timeout(timeout, connection.exchange(request.as_bytes())).await;
         let answer = answered.map_err(|_| Exchange::Unanswered(std::io::ErrorKind::TimedOut.into()))??;
@@ -198,7 +226,7 @@ impl Client {
             effect: answer.effect.map(str::to_owned).or_else(|| effect_in(answer.status, answer.body)),
             retry_after: answer.retry_after.map(str::to_owned),
         };
-        self.connection = Some(connection);
+        *kept = Some(connection);
         Ok(reply)
     }
 
@@ -208,28 +236,6 @@ impl Client {
     /// See [`Exchange`].
     pub async fn get(&mut self, target: &str) -> Result<Reply, Exchange> {
         self.call(&RequestBytes::get(target)).await
-    }
-
-    /// Creates a topic; one of that name that exists already is taken as it is.
-    ///
-    /// # Errors
-    /// The node refuses, or does not answer.
-    pub async fn create_topic(&mut self, topic: &NewTopic) -> anyhow::Result<()> {
-        let body = serde_json::json!({
-            "name": topic.name, "partitions": topic.partitions, "visibility_timeout_ms": topic.visibility_ms,
-        });
-        let reply = self.call(&RequestBytes::post_json("/v1/topics", body.to_string().as_bytes())).await?;
-        if matches!(reply.status, 201 | 409) { Ok(()) } else { Err(reply.refused("cannot create the topic")) }
-    }
-
-    /// Deletes a topic.
-    ///
-    /// # Errors
-    /// The node refuses, or does not answer.
-    pub async fn delete_topic(&mut self, topic: &str) -> anyhow::Result<()> {
-        let request = RequestBytes::new("DELETE", &format!("/v1/topics/{topic}"), &["X-Veena-Client: load"], b"");
-        let reply = self.call(&request).await?;
-        if reply.status == 204 { Ok(()) } else { Err(reply.refused("cannot delete the topic")) }
     }
 
     /// Sends one message.
@@ -322,37 +328,6 @@ impl Client {
         let all = serde_json::from_slice::<All>(&reply.body).ok().filter(|all| reply.status == 200 && all.results.len() == handles.len());
         Ok(all.map_or_else(|| vec![reply.status; handles.len()], |all| all.results.into_iter().map(|one| one.status).collect()))
     }
-
-    /// The numbers of a topic's partitions.
-    ///
-    /// # Errors
-    /// The node refuses, or does not answer.
-    pub async fn describe(&mut self, topic: &str) -> anyhow::Result<Vec<PartitionNumbers>> {
-        #[derive(Deserialize)]
-        struct Described {
-            partition_stats: Vec<PartitionNumbers>,
-        }
-        let reply = self.get(&format!("/v1/topics/{topic}")).await?;
-        if reply.status != 200 {
-            return Err(reply.refused("cannot describe the topic"));
-        }
-        let mut described = serde_json::from_slice::<Described>(&reply.body).context("the description of a topic")?.partition_stats;
-        // One whose log cannot be opened now is described with zeros, which say nothing of it.
-        described.retain(|numbers| numbers.status == "ok");
-        Ok(described)
-    }
-
-    /// The node's metrics.
-    ///
-    /// # Errors
-    /// The node refuses, or does not answer.
-    pub async fn metrics(&mut self) -> anyhow::Result<Metrics> {
-        let reply = self.get("/metrics").await?;
-        if reply.status != 200 {
-            return Err(reply.refused("no metrics"));
-        }
-        Ok(Metrics(String::from_utf8_lossy(&reply.body).into_owned()))
-    }
 }
 
 fn effect_in(status: u16, body: &[u8]) -> Option<String> {
@@ -361,46 +336,6 @@ fn effect_in(status: u16, body: &[u8]) -> Option<String> {
         effect: String,
     }
     if status < 300 { None } else { serde_json::from_slice::<Problem>(body).ok().map(|problem| problem.effect) }
-}
-
-/// Metrics in Prometheus' text form.
-#[derive(Clone, Debug)]
-pub struct Metrics(String);
-
-impl Metrics {
-    /// The sum over all series whose name is accepted by `wanted`; `None` if there is none.
-    #[must_use]
-    pub fn sum(&self, wanted: impl Fn(&str) -> bool) -> Option<f64> {
-        let lines = self.0.lines().filter(|line| !line.starts_with('#'));
-        let values = lines.filter_map(|line| {
-            let name = line.split(['{', ' ']).next()?;
-            let value = line.rsplit_once(' ')?.1.parse::<f64>().ok()?;
-            wanted(name).then_some(value)
-        });
-        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
-    }
-
-    /// The sum over all series that begin with `start` (name and first labels) and hold `label`; `None` if there is none.
-    #[must_use]
-    pub fn sum_of(&self, start: &str, label: &str) -> Option<f64> {
-        let lines = self.0.lines().filter(|line| line.starts_with(start) && line.contains(label));
-        let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
-        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
-    }
-
-    /// How often files were synced.
-    #[must_use]
-    pub fn syncs(&self) -> Option<f64> {
-        // One series of the storage layer counts all syncs; where it is missing, the yardstick's or any other like it.
-        let all = self.sum(|name| name == "veena_storage_fsync_seconds_count");
-        all.or_else(|| self.sum(|name| name.contains("fsync") && (name.ends_with("_count") || name.ends_with("_total"))))
-    }
-
-    /// How many records wait in the WAL to be dispatched.
-    #[must_use]
-    pub fn wal_lag(&self) -> Option<f64> {
-        self.sum(|name| name == "veena_ingress_dispatch_backlog_records")
-    }
 }
 
 #[cfg(test)]

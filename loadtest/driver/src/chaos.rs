@@ -1,5 +1,6 @@
 //! Hurts a real node while clients use it, then reads everything and asks the checker.
 
+pub mod cluster;
 mod fault;
 mod full_disk;
 mod probe;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use veena_loadtest_checker::{Event, Rules, Verdict, check, to_jsonl};
 
-use crate::api::NewTopic;
+use crate::api::{Client, NewTopic};
 use crate::chance::Chance;
 use crate::logs;
 use crate::node::{NodeConfig, NodeProcess};
@@ -71,24 +72,24 @@ impl ChaosPlan {
 
 /// What came out of it.
 #[derive(Clone, Debug)]
-pub struct ChaosReport {
+pub struct ChaosReport<F = Fault> {
     /// The seed.
     pub seed: u64,
     /// How often each fault happened.
-    pub faults: BTreeMap<Fault, u32>,
+    pub faults: BTreeMap<F, u32>,
     /// The checker's verdict.
     pub verdict: Verdict,
-    /// Warnings and errors in the node's log that nobody expected.
+    /// Warnings and errors in the log that nobody expected.
     pub log_lines: Vec<String>,
     /// How many texts are allowed in the log.
     pub log_allowed: usize,
     /// How late the node's timers were allowed to be.
     pub timer_slack: Duration,
     /// Which faults there were to be.
-    pub wanted: Vec<Fault>,
+    pub wanted: Vec<F>,
 }
 
-impl ChaosReport {
+impl<F: Ord + fmt::Debug> ChaosReport<F> {
     /// What is wrong; empty if nothing is. A fault that never happened is wrong too.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
@@ -107,7 +108,7 @@ impl ChaosReport {
     }
 }
 
-impl fmt::Display for ChaosReport {
+impl<F: Ord + fmt::Debug> fmt::Display for ChaosReport<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.wanted.iter().map(|fault| format!("{fault:?} {}", self.faults.get(fault).unwrap_or(&0))).collect();
         writeln!(f, "seed {}", self.seed)?;
@@ -143,7 +144,7 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
     let log = config.log.clone();
     let mut node = NodeProcess::start(config).await?.recorded(&recorder);
     let mut load = Plan::mixed(node.addr(), topics(), chance.next_u64());
-    let mut probe = Probe::start(&node, &recorder).await?;
+    let mut probe = Probe::start(Client::new(node.addr()), &recorder).await?;
     let workload = Workload::start(&load, &recorder).await?;
     let faults = if plan.faults.is_empty() {
         tokio::time::sleep(plan.time).await;

@@ -9,6 +9,7 @@ pub mod api;
 pub mod bench;
 pub mod chance;
 pub mod chaos;
+pub mod cluster;
 pub mod cpu;
 pub mod http;
 pub mod load;

@@ -67,7 +67,7 @@ impl NodeConfig {
         };
         command.arg("node").args(["--addr", &addr.to_string()]).arg("--data-dir").arg(&self.data_dir).args(["--log-format", "json"]);
         // What steers the harness is inherited, and a node warns of variables that it does not know.
-        for name in ["VEENA_BIN", "VEENA_CHAOS_MINUTES", "VEENA_CHAOS_SEED"] {
+        for name in ["VEENA_BIN", "VEENA_CHAOS_MINUTES", "VEENA_CHAOS_SEED", "VEENA_CHAOS_INSIDE"] {
             command.env_remove(name);
         }
         command.args(&self.flags).envs(self.env.iter().map(|(name, value)| (name, value)));
@@ -199,7 +199,7 @@ pub struct NodeProcess {
     process: Process,
     config: NodeConfig,
     addr: SocketAddr,
-    recorder: Option<Arc<Recorder>>,
+    recorder: Option<(Arc<Recorder>, usize)>,
 }
 
 impl NodeProcess {
@@ -224,8 +224,14 @@ impl NodeProcess {
 
     /// Writes what happens to the node into `recorder` from now on.
     #[must_use]
-    pub fn recorded(mut self, recorder: &Arc<Recorder>) -> Self {
-        self.recorder = Some(recorder.clone());
+    pub fn recorded(self, recorder: &Arc<Recorder>) -> Self {
+        self.recorded_as(recorder, 0)
+    }
+
+    /// The same for the node that has this place among the recorder's.
+    #[must_use]
+    pub fn recorded_as(mut self, recorder: &Arc<Recorder>, place: usize) -> Self {
+        self.recorder = Some((recorder.clone(), place));
         self
     }
 
@@ -280,6 +286,14 @@ impl NodeProcess {
         }
     }
 
+    /// Has its process ended?
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.process.ended()?.is_some())
+    }
+
     fn log_end(&self) -> String {
         let text = std::fs::read_to_string(&self.config.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -287,8 +301,8 @@ impl NodeProcess {
     }
 
     fn open(&self, change: NodeChange) -> Option<(Arc<Recorder>, crate::recorder::Opened)> {
-        let recorder = self.recorder.clone()?;
-        let opened = recorder.open(0, Op::Node(change));
+        let (recorder, place) = self.recorder.clone()?;
+        let opened = recorder.open(place, 0, Op::Node(change));
         Some((recorder, opened))
     }
 
@@ -359,6 +373,17 @@ impl NodeProcess {
         let opened = self.open(NodeChange::Started);
         self.process = Process::start(&mut self.config.command(self.addr)?)?;
         self.wait_probe(wanted, Duration::from_secs(60)).await?;
+        close(opened);
+        Ok(())
+    }
+
+    /// Starts it again and waits for nothing: a node of a cluster may need others to be ready.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn_again(&mut self) -> anyhow::Result<()> {
+        let opened = self.open(NodeChange::Started);
+        self.process = Process::start(&mut self.config.command(self.addr)?)?;
         close(opened);
         Ok(())
     }

@@ -11,7 +11,7 @@ use veena_loadtest_checker::{Delivered, Event, Label, Op, Outcome};
 #[derive(Debug)]
 pub struct Recorder {
     origin: Instant,
-    node: Arc<str>,
+    nodes: Vec<Arc<str>>,
     events: Mutex<Vec<Event>>,
     labels: AtomicU64,
     clients: AtomicU32,
@@ -29,9 +29,15 @@ impl Recorder {
     /// An empty history of the node called `node`.
     #[must_use]
     pub fn new(node: &str) -> Arc<Self> {
+        Self::of([node])
+    }
+
+    /// An empty history of these nodes, which are told apart by their place in the row.
+    #[must_use]
+    pub fn of<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
         Arc::new(Self {
             origin: Instant::now(),
-            node: Arc::from(node),
+            nodes: nodes.into_iter().map(Arc::from).collect(),
             events: Mutex::new(Vec::new()),
             labels: AtomicU64::new(1),
             clients: AtomicU32::new(1),
@@ -55,19 +61,19 @@ impl Recorder {
         self.clients.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes down that `op` is about to be sent.
-    pub fn open(&self, client: u32, op: Op) -> Opened {
+    /// Writes down that `op` is about to be sent to the node at place `node`.
+    pub fn open(&self, node: usize, client: u32, op: Op) -> Opened {
         let mut events = self.events.lock();
         let at = self.now_us();
-        events.push(Event { at, until: UNANSWERED, node: self.node.clone(), client, op, outcome: Outcome::Unknown });
+        events.push(Event { at, until: UNANSWERED, node: self.nodes[node].clone(), client, op, outcome: Outcome::Unknown });
         Opened(events.len() - 1)
     }
 
-    /// Writes down something that began at `at` and ends now.
-    pub fn note(&self, client: u32, at: u64, op: Op, outcome: Outcome) {
+    /// Writes down something that began at `at` at the node at place `node`, and ends now.
+    pub fn note(&self, node: usize, client: u32, at: u64, op: Op, outcome: Outcome) {
         let mut events = self.events.lock();
         let until = self.now_us();
-        events.push(Event { at, until, node: self.node.clone(), client, op, outcome });
+        events.push(Event { at, until, node: self.nodes[node].clone(), client, op, outcome });
     }
 
     /// Writes down how it ended.

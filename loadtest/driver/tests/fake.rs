@@ -33,6 +33,8 @@ pub enum Lie {
     LeasesTwice,
     /// Forgets an ack.
     ForgetsAck,
+    /// Takes an ack that it refuses.
+    TakesRefusedAck,
     /// Puts a message into another partition than its key's.
     Scatters,
     /// Leaves an offset out.
@@ -148,6 +150,7 @@ impl Broker {
 
     fn settle(&mut self, name: &str, handle: &str, extend: Option<&str>) -> u16 {
         let forgets = self.lies(Lie::ForgetsAck);
+        let refuses = self.lies(Lie::TakesRefusedAck);
         let Some(topic) = self.topics.get_mut(name) else { return 404 };
         let parts: Vec<u64> = handle.split(':').filter_map(|part| part.parse().ok()).collect();
         let [partition, offset, nonce] = parts[..] else { return 400 };
@@ -162,6 +165,9 @@ impl Broker {
             None => {
                 one.lease = None;
                 one.is_acked = !forgets;
+                if refuses {
+                    return 503;
+                }
             }
         }
         204

@@ -71,6 +71,11 @@ async fn a_broker_that_forgets_acks_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_takes_an_ack_that_it_refuses_is_found() {
+    assert_found(Lie::TakesRefusedAck, |v| v.lost).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_scatters_a_key_over_partitions_is_found() {
     assert_found(Lie::Scatters, |v| v.order).await;
 }

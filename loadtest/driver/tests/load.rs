@@ -21,12 +21,13 @@ async fn bench(pace: Pace) -> Bench {
     let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000 };
     client.create_topic(&topic).await.expect("a topic is created");
     let (warm_up, time) = (Duration::from_millis(20), Duration::from_millis(200));
-    Bench { run: Run { addr, pid: std::process::id(), connections: 4, pace, warm_up, time }, client, _broker: broker }
+    let servers = vec![(addr, std::process::id())];
+    Bench { run: Run { servers, connections: 4, pace, warm_up, time }, client, _broker: broker }
 }
 
 impl Bench {
     async fn measure<C: LoadClient + 'static>(&self, make: impl Fn(usize) -> C) -> Measured {
-        load::run(self.run, make).await.expect("the broker answers")
+        load::run(self.run.clone(), make).await.expect("the broker answers")
     }
 
     async fn stored(&mut self) -> u64 {
@@ -47,7 +48,7 @@ async fn single_produces_are_counted_one_by_one() {
 #[tokio::test]
 async fn a_consumer_ends_the_run_when_nothing_is_left() {
     let bench = bench(Pace::Closed).await;
-    let few = Run { connections: 1, warm_up: Duration::ZERO, time: Duration::from_millis(1), ..bench.run };
+    let few = Run { connections: 1, warm_up: Duration::ZERO, time: Duration::from_millis(1), ..bench.run.clone() };
     let batches = load::run(few, |at| ProduceBatch::new(TOPIC, 64, at)).await.expect("answers");
     let run = Run { warm_up: Duration::ZERO, time: Duration::from_secs(100), ..bench.run };
     let measured = load::run(run, |_| ConsumeAck::new(TOPIC, 0)).await.expect("answers");

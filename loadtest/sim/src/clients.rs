@@ -1,15 +1,17 @@
-//! What clients do while the node is hurt: produce in every way, consume, settle in every way, look at the numbers.
+//! What clients do while nodes are hurt: produce in every way, consume, settle in every way, look at the numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use veena_broker::Broker;
+use veena_broker::errors::{ConsumeError, SettleError};
 use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, ReceiptHandle, Settle};
-use veena_contract::{Effect, Key, PartitionIndex, TopicRecord};
+use veena_contract::{Effect, Key, PartitionIndex, TopicId, TopicName, TopicRecord};
 use veena_loadtest_checker::{Consumed, Delivered, How, Observed, Op, Outcome, Sent, Settled};
 
 use crate::chance::Chance;
+use crate::door::Door;
 use crate::history::{Opened, digest, label_of, payload};
 use crate::tally::Kind;
 use crate::world::{World, key_of, name, tenant};
@@ -18,8 +20,8 @@ use crate::world::{World, key_of, name, tenant};
 pub struct Client {
     /// The world.
     pub world: Arc<World>,
-    /// The node's engine.
-    pub broker: Broker,
+    /// The way to a node.
+    pub door: Door,
     /// Its number in the history.
     pub number: u32,
     /// Its chance.
@@ -34,6 +36,42 @@ enum Way {
     Committed,
 }
 
+/// What became of each message, once a node has answered; none of them was asked for if the topic is another incarnation by now.
+async fn send(broker: Broker, (topic, id): (TopicName, TopicId), way: Way, mut messages: Vec<NewMessage>) -> Vec<Outcome> {
+    let count = messages.len();
+    // The engine resolves the name when it is first polled: nothing comes between this and that.
+    if !is_living(&broker, &topic, id) {
+        return vec![Outcome::Fail; count];
+    }
+    match way {
+        Way::Single => {
+            let message = messages.pop().expect("invariant: one was drafted");
+            let answer = broker.produce(&tenant(), &topic, message).await;
+            vec![answer.map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok)]
+        }
+        Way::Batch => {
+            let answer = broker.produce_batch(&tenant(), &topic, messages).await;
+            vec![answer.map_or_else(|refused| outcome_of(refused.error.effect()), |()| Outcome::Ok); count]
+        }
+        Way::Committed => match broker.produce_committed(&tenant(), &topic, messages).await {
+            Ok(answers) => answers.iter().map(|answer| answer.as_ref().map_or_else(|e| outcome_of(e.effect()), |_| Outcome::Ok)).collect(),
+            Err(refused) => vec![outcome_of(refused.error.effect()); count],
+        },
+    }
+}
+
+fn is_living(broker: &Broker, topic: &TopicName, id: TopicId) -> bool {
+    broker.catalog().topic(&tenant(), topic).is_some_and(|living| living.id == id)
+}
+
+/// What a node answers to a consume.
+struct Taken {
+    messages: Vec<Delivery>,
+    /// The answer could not be written to the client.
+    is_unwritten: bool,
+    chance: Chance,
+}
+
 fn outcome_of(effect: Effect) -> Outcome {
     match effect {
         Effect::None => Outcome::Fail,
@@ -43,7 +81,7 @@ fn outcome_of(effect: Effect) -> Outcome {
 
 impl Client {
     fn record(&self, topic: &str) -> Option<Arc<TopicRecord>> {
-        self.broker.catalog().topic(&tenant(), &name(topic)).cloned()
+        self.door.catalog()?.topic(&tenant(), &name(topic)).cloned()
     }
 
     /// Produces to any topic that takes direct produce, for ever.
@@ -52,9 +90,10 @@ impl Client {
         loop {
             let pause = self.chance.ms(0, pace_ms);
             tokio::time::sleep(pause).await;
+            self.door.turn(&mut self.chance);
             let topic = self.any_root();
             let way = *self.chance.pick(&[Way::Single, Way::Single, Way::Single, Way::Batch, Way::Committed]);
-            self.produce_once(topic, way).await;
+            self.produce_once(topic, way, None).await;
         }
     }
 
@@ -77,11 +116,15 @@ impl Client {
 
     /// Sends one message to `topic` and says whether it was accepted.
     pub async fn produce_one(&mut self, topic: &'static str) -> bool {
-        self.produce_once(topic, Way::Single).await
+        self.produce_once(topic, Way::Single, None).await
     }
 
-    async fn produce_once(&mut self, topic: &'static str, way: Way) -> bool {
-        // The engine resolves the name when it is first polled: nothing comes between this and that.
+    /// Sends one message to one partition of `topic` and says whether it was accepted.
+    pub async fn produce_to(&mut self, topic: &'static str, partition: PartitionIndex) -> bool {
+        self.produce_once(topic, Way::Single, Some(partition)).await
+    }
+
+    async fn produce_once(&mut self, topic: &'static str, way: Way, partition: Option<PartitionIndex>) -> bool {
         let Some(record) = self.record(topic) else {
             return false;
         };
@@ -89,29 +132,13 @@ impl Client {
         let mut messages = Vec::new();
         let mut opened = Vec::new();
         for _ in 0..count {
-            let (message, open) = self.draft(&record, way);
+            let (message, open) = self.draft(&record, way, partition);
             messages.push(message);
             opened.push(open);
         }
-        let (broker, topic) = (self.broker.clone(), name(topic));
-        let outcomes: Vec<Outcome> = match way {
-            Way::Single => {
-                let message = messages.pop().expect("invariant: one was drafted");
-                let answer = broker.produce(&tenant(), &topic, message).await;
-                vec![answer.map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok)]
-            }
-            Way::Batch => {
-                let answer = broker.produce_batch(&tenant(), &topic, messages).await;
-                let outcome = answer.map_or_else(|refused| outcome_of(refused.error.effect()), |()| Outcome::Ok);
-                vec![outcome; opened.len()]
-            }
-            Way::Committed => match broker.produce_committed(&tenant(), &topic, messages).await {
-                Ok(answers) => {
-                    answers.iter().map(|answer| answer.as_ref().map_or_else(|e| outcome_of(e.effect()), |_| Outcome::Ok)).collect()
-                }
-                Err(refused) => vec![outcome_of(refused.error.effect()); opened.len()],
-            },
-        };
+        let (count, incarnation) = (messages.len(), (name(topic), record.id));
+        let answer = self.door.ask(move |broker| send(broker, incarnation, way, messages)).await;
+        let outcomes = answer.unwrap_or_else(|none| vec![none.outcome(); count]);
         let is_ok = outcomes.iter().all(|outcome| *outcome == Outcome::Ok);
         for (open, outcome) in opened.into_iter().zip(outcomes) {
             self.world.history.close(open, outcome);
@@ -120,7 +147,7 @@ impl Client {
     }
 
     /// Keys of one way of producing are its own: between the ways no order is promised.
-    fn draft(&mut self, record: &TopicRecord, way: Way) -> (NewMessage, Opened) {
+    fn draft(&mut self, record: &TopicRecord, way: Way, partition: Option<PartitionIndex>) -> (NewMessage, Opened) {
         let label = self.world.history.new_label();
         let bytes = match self.chance.below(50) {
             0 => self.chance.between(10_000, 30_000),
@@ -128,17 +155,16 @@ impl Client {
             _ => self.chance.between(16, 300),
         };
         let payload = payload(label, usize::try_from(bytes).unwrap_or(16));
-        let key = self.chance.percent(60).then(|| {
+        let has_key = partition.is_none() && self.chance.percent(60);
+        let key = has_key.then(|| {
             let way = if way == Way::Committed { "sync" } else { "wal" };
             format!("k{}.{}.{way}", self.number, self.chance.below(4))
         });
-        let partition = if key.is_none() && self.chance.percent(30) {
-            Some(PartitionIndex(u32::try_from(self.chance.below(u64::from(record.partitions))).unwrap_or(0)))
-        } else {
-            None
-        };
+        let is_anywhere = partition.is_none() && key.is_none() && self.chance.percent(30);
+        let anywhere = is_anywhere.then(|| PartitionIndex(u32::try_from(self.chance.below(u64::from(record.partitions))).unwrap_or(0)));
+        let partition = partition.or(anywhere);
         let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload) };
-        let open = self.world.history.open(self.number, Op::Produce(sent));
+        let open = self.world.history.open(&self.door.name(), self.number, Op::Produce(sent));
         let key = key.and_then(|key| Key::parse(Bytes::from(key)).expect("invariant: a short key"));
         (NewMessage { key, partition, headers: Vec::new(), payload: Bytes::from(payload) }, open)
     }
@@ -147,14 +173,19 @@ impl Client {
     pub async fn consume(mut self, topic: &'static str) {
         let mut stale: Vec<(Arc<TopicRecord>, ReceiptHandle, u64)> = Vec::new();
         loop {
+            self.door.turn(&mut self.chance);
             let (max, wait_ms) = (self.chance.between(1, 20), self.chance.below(3) * self.chance.below(1_000));
             let partition = self.chance.percent(25);
             let patience = self.chance.percent(10).then(|| self.chance.ms(0, 400));
             let found = self.take(topic, max, wait_ms, partition, patience).await;
             let is_empty = found.is_none();
             if let Some((record, deliveries)) = found {
-                for delivery in deliveries {
-                    self.settle_somehow(&record, &delivery, &mut stale).await;
+                if self.door.is_among() && self.chance.percent(20) {
+                    self.settle_all(&record, &deliveries).await;
+                } else {
+                    for delivery in deliveries {
+                        self.settle_somehow(&record, &delivery, &mut stale).await;
+                    }
                 }
             }
             let now = self.world.time.now_us();
@@ -192,8 +223,22 @@ impl Client {
             wait: Duration::from_millis(wait_ms),
         };
         let consumed = Consumed { topic: key_of(&record), visibility_us: record.visibility_timeout_ms * 1000, messages: Vec::new() };
-        let opened = self.world.history.open(self.number, Op::Consume(consumed));
-        let asked = self.broker.consume(request);
+        let opened = self.world.history.open(&self.door.name(), self.number, Op::Consume(consumed));
+        let (mut chance, may_leave, id) = (self.chance.clone(), patience.is_some(), record.id);
+        let asked = self.door.ask(move |broker| async move {
+            if !is_living(&broker, &request.topic, id) {
+                return Err(ConsumeError::TopicNotFound);
+            }
+            let deliveries = broker.consume(request).await?;
+            let messages = deliveries.messages().to_vec();
+            let is_unwritten = !messages.is_empty() && may_leave && chance.percent(60);
+            if is_unwritten {
+                drop(deliveries);
+            } else {
+                deliveries.written();
+            }
+            Ok(Taken { messages, is_unwritten, chance })
+        });
         let answer = match patience {
             None => asked.await,
             Some(patience) => match tokio::time::timeout(patience, asked).await {
@@ -204,21 +249,23 @@ impl Client {
                 }
             },
         };
-        let deliveries = match answer {
-            Ok(deliveries) => deliveries,
-            Err(error) => {
+        let Taken { messages, is_unwritten, chance } = match answer {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(error)) => {
                 self.world.history.close(opened, outcome_of(error.effect()));
                 return None;
             }
+            Err(none) => {
+                self.world.history.close(opened, none.outcome());
+                return None;
+            }
         };
-        let messages = deliveries.messages().to_vec();
-        if !messages.is_empty() && patience.is_some() && self.chance.percent(60) {
+        self.chance = chance;
+        if is_unwritten {
             self.world.tally.add(Kind::UnwrittenDelivery);
-            drop(deliveries);
             self.world.history.close(opened, Outcome::Unknown);
             return None;
         }
-        deliveries.written();
         self.world.history.close_with(opened, Outcome::Ok, messages.iter().map(delivered).collect());
         (!messages.is_empty()).then_some((record, messages))
     }
@@ -260,30 +307,75 @@ impl Client {
         }
     }
 
-    /// Settles one lease and says whether it was applied. The topic may be another incarnation by now; then the handle is nobody's.
-    pub async fn settle(&self, record: &TopicRecord, handle: ReceiptHandle, how: Settle) -> bool {
+    /// Settles one lease at any node and says whether it was applied. The topic may be another incarnation by now; then the handle is nobody's.
+    pub async fn settle(&mut self, record: &TopicRecord, handle: ReceiptHandle, how: Settle) -> bool {
+        self.door.turn(&mut self.chance);
         let is_same = self.record(record.name.as_str()).is_some_and(|living| living.id == record.id);
         if !is_same {
             return false;
         }
-        let at = self.world.time.stamp_us();
-        let answer = self.broker.settle(&tenant(), &record.name, handle, how).await;
-        let outcome = answer.as_ref().map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok);
+        let opened = self.open_settle(record, handle, how);
+        let (topic, id) = (record.name.clone(), record.id);
+        let asked = self.door.ask(move |broker| async move {
+            match is_living(&broker, &topic, id) {
+                true => broker.settle(&tenant(), &topic, handle, how).await,
+                false => Err(SettleError::TopicNotFound),
+            }
+        });
+        let outcome = match asked.await {
+            Ok(answer) => answer.map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok),
+            Err(none) => none.outcome(),
+        };
+        self.world.history.close(opened, outcome);
+        outcome == Outcome::Ok
+    }
+
+    /// Settles all at once, at any node.
+    async fn settle_all(&mut self, record: &TopicRecord, deliveries: &[Delivery]) {
+        self.door.turn(&mut self.chance);
+        let how = *self.chance.pick(&[Settle::Ack, Settle::Ack, Settle::Ack, Settle::Extend, Settle::Nack]);
+        let handles: Vec<ReceiptHandle> = deliveries.iter().filter_map(|delivery| Some(delivery.lease?.handle)).collect();
+        let opened: Vec<Opened> = handles.iter().map(|handle| self.open_settle(record, *handle, how)).collect();
+        let (topic, id) = (record.name.clone(), record.id);
+        let answer = self.door.ask(move |broker| async move {
+            match is_living(&broker, &topic, id) {
+                true => broker.settle_batch(&tenant(), &topic, &handles, how).await,
+                false => handles.iter().map(|_| Err(SettleError::TopicNotFound)).collect(),
+            }
+        });
+        let outcomes: Vec<Outcome> = match answer.await {
+            Ok(answers) => {
+                answers.into_iter().map(|answer| answer.map_or_else(|error| outcome_of(error.effect()), |()| Outcome::Ok)).collect()
+            }
+            Err(none) => vec![none.outcome(); opened.len()],
+        };
+        for (opened, outcome) in opened.into_iter().zip(outcomes) {
+            self.world.history.close(opened, outcome);
+        }
+    }
+
+    fn open_settle(&self, record: &TopicRecord, handle: ReceiptHandle, how: Settle) -> Opened {
         let how = match how {
             Settle::Ack => How::Ack,
             Settle::Extend => How::Extend,
             Settle::Nack => How::Nack,
         };
         let settled = Settled { topic: key_of(record), handle: Arc::from(handle.to_string()), how };
-        self.world.history.note(self.number, at, Op::Settle(settled), outcome);
-        answer.is_ok()
+        self.world.history.open(&self.door.name(), self.number, Op::Settle(settled))
     }
 
     /// Looks at every partition of a topic.
     pub async fn observe(&self, topic: &str) {
         let Some(record) = self.record(topic) else { return };
         let at = self.world.time.stamp_us();
-        let Ok(stats) = self.broker.describe(&tenant(), &name(topic), None).await else { return };
+        let (asked, id) = (record.name.clone(), record.id);
+        let answer = self.door.ask(move |broker| async move {
+            match is_living(&broker, &asked, id) {
+                true => broker.describe(&tenant(), &asked, None).await,
+                false => Err(ConsumeError::TopicNotFound),
+            }
+        });
+        let Ok(Ok(stats)) = answer.await else { return };
         for stats in stats.into_iter().flatten() {
             let observed = Observed {
                 topic: key_of(&record),
@@ -291,8 +383,9 @@ impl Client {
                 log_end: stats.log_end.get(),
                 high_watermark: stats.high_watermark.get(),
                 frontier: Some(stats.frontier.get()),
+                owner: record.owner_of(stats.partition).map(|owner| Arc::clone(&owner.node.0)),
             };
-            self.world.history.note(self.number, at, Op::Observe(observed), Outcome::Ok);
+            self.world.history.note(&self.door.name(), self.number, at, Op::Observe(observed), Outcome::Ok);
         }
     }
 
@@ -301,6 +394,7 @@ impl Client {
         loop {
             let pause = self.chance.ms(20, 500);
             tokio::time::sleep(pause).await;
+            self.door.turn(&mut self.chance);
             let at = self.chance.index(self.world.plan.topics.len());
             let topic = self.world.plan.topics[at].name;
             self.observe(topic).await;

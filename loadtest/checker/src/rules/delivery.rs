@@ -1,9 +1,9 @@
-//! R1 to R3: everything answered is delivered as it was sent, and nothing else is.
+//! R1 to R3: everything answered is delivered as it was sent, and nothing else is; what was not settled is delivered again.
 
 use std::collections::BTreeSet;
 
 use super::Rules;
-use crate::event::{Label, TopicKey};
+use crate::event::{How, Label, Outcome, TopicKey};
 use crate::index::{Index, Lease, Place};
 use crate::verdict::{Rule, Verdict};
 
@@ -22,6 +22,7 @@ pub(super) fn check(index: &Index, rules: &Rules, verdict: &mut Verdict) {
     if !rules.is_drained {
         return;
     }
+    check_refused_acks(index, verdict);
     for (label, message) in index.sent.iter().filter(|(_, message)| message.is_ok()) {
         let children = rules.children.iter().filter(|(parent, _)| *parent == message.topic).map(|(_, child)| child);
         for topic in std::iter::once(&message.topic).chain(children) {
@@ -31,6 +32,17 @@ pub(super) fn check(index: &Index, rules: &Rules, verdict: &mut Verdict) {
                     format!("message {label} to {}, answered at {until} us, never came from {topic}", message.topic)
                 });
             }
+        }
+    }
+}
+
+/// Everything was read until nothing was left, so everything was settled. Where every ack was refused with effect none, it settled all the same.
+fn check_refused_acks(index: &Index, verdict: &mut Verdict) {
+    for (place, leases) in &index.leases {
+        let settles = leases.iter().flat_map(|lease| index.settles_of(&place.topic, lease));
+        let mut acks = settles.filter(|settle| settle.how == How::Ack).peekable();
+        if acks.peek().is_some() && acks.all(|ack| ack.outcome == Outcome::Fail) {
+            verdict.add(Rule::Lost, 1, || format!("{place}: every ack was refused with effect none, and it never came again"));
         }
     }
 }

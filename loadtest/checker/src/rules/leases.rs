@@ -32,7 +32,7 @@ fn is_held_when(index: &Index, place: &Place, earlier: &Lease, later: &Lease) ->
     let renewed_at = extended.chain([earlier.at]).max().unwrap_or(earlier.at);
     let unexpired_until = (renewed_at + earlier.visibility_us).saturating_sub(EXPIRY_ROUNDING_US);
     let released = settles.iter().filter(|s| s.how != How::Extend && s.outcome != Outcome::Fail).map(|s| s.at);
-    let ended = index.ends.iter().filter(|end| end.until >= earlier.at).map(|end| end.at);
+    let ended = index.ends_of(&place.topic, place.partition).filter(|end| end.until >= earlier.at).map(|end| end.at);
     let held_until = released.chain(ended).chain([unexpired_until]).min().unwrap_or(unexpired_until);
     // Known later, but begun first, and run out before the other began?
     let may_precede = later.at <= earlier.until && earlier.until >= later.at + later.visibility_us;
@@ -44,13 +44,13 @@ fn check_redelivery(index: &Index, rules: &Rules, place: &Place, leases: &[Lease
     let mut inside = None;
     for lease in leases.iter().filter(|lease| lease.handle != again.handle) {
         for ack in index.settles_of(&place.topic, lease).iter().filter(|s| s.how == How::Ack && s.outcome == Outcome::Ok) {
-            let ended_between = index.ends.iter().any(|end| end.until >= again.at && end.at <= ack.until);
+            let ended_between = index.ends_of(&place.topic, place.partition).any(|end| end.until >= again.at && end.at <= ack.until);
             let is_after =
                 again.at >= ack.until || (again.until > ack.until && again.until - again.at < again.visibility_us && !ended_between);
             if !is_after {
                 continue;
             }
-            match forgotten(index, rules, ack, again.until) {
+            match forgotten(index, rules, place, ack, again.until) {
                 Some(age) => inside = Some(inside.unwrap_or(0).max(age)),
                 None => {
                     verdict.add(Rule::RedeliveredAcked, 1, || {
@@ -70,10 +70,10 @@ fn check_redelivery(index: &Index, rules: &Rules, place: &Place, leases: &[Lease
     }
 }
 
-/// If an end of the node may have forgotten the ack before the delivery: how old the ack was then, at least.
-fn forgotten(index: &Index, rules: &Rules, ack: &Settle, again: u64) -> Option<u64> {
+/// If an end of the partition's owner may have forgotten the ack before the delivery: how old the ack was then, at least.
+fn forgotten(index: &Index, rules: &Rules, place: &Place, ack: &Settle, again: u64) -> Option<u64> {
     // The node took the ack somewhere between asking and knowing: an answer can be read after its sender has died.
-    let between = index.ends.iter().filter(|end| end.until >= ack.at && end.at <= again);
+    let between = index.ends_of(&place.topic, place.partition).filter(|end| end.until >= ack.at && end.at <= again);
     between
         .filter_map(|end| {
             let window = match end.how {
@@ -81,7 +81,7 @@ fn forgotten(index: &Index, rules: &Rules, ack: &Settle, again: u64) -> Option<u
                 Down::Killed => rules.kill_window_us,
                 Down::PowerCut => rules.power_window_us,
             };
-            let age = index.running_us(ack.until, end.at);
+            let age = index.running_us(&end.node, ack.until, end.at);
             (age <= window + rules.timer_slack_us).then_some(age)
         })
         .min()

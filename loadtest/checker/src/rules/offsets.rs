@@ -72,7 +72,8 @@ fn check_monotone(index: &Index, verdict: &mut Verdict) {
 fn check_frontier(index: &Index, partition: (&TopicKey, u32), earlier: &Observation, later: &Observation, verdict: &mut Verdict) {
     let (Some(from), Some(to)) = (earlier.numbers.frontier, later.numbers.frontier) else { return };
     // Acks younger than the last write of settle state are forgotten by a kill or a power cut; the frontier goes back with them.
-    let may_forget = index.ends.iter().any(|end| end.how != Down::Stopped && end.until >= earlier.at && end.at <= later.until);
+    let may_forget =
+        index.ends_of(partition.0, partition.1).any(|end| end.how != Down::Stopped && end.until >= earlier.at && end.at <= later.until);
     if to < from && !may_forget {
         let (topic, partition) = partition;
         verdict.add(Rule::Offsets, 1, || format!("{topic}/{partition}: the frontier went from {from} back to {to} at {} us", later.until));

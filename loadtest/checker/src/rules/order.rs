@@ -1,4 +1,5 @@
-//! R6: on topics that declare it, messages of one key lie in their partition in the order in which one client sent them.
+//! R6: on topics that declare it, messages of one key lie in their partition in the order in which one client sent them
+//! to one node. What two nodes accept may overtake each other on the way to the owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use crate::event::{Label, TopicKey};
 use crate::index::{Index, Place, SentMessage};
 use crate::verdict::{Rule, Verdict};
 
-/// What one client sent under one key, with where it lies.
+/// Topic, key, client and the node it asked.
+type Sender<'a> = (&'a TopicKey, &'a Arc<str>, u32, &'a Arc<str>);
+/// What one client sent to one node under one key, with where it lies.
 type Line<'a> = Vec<(Label, &'a SentMessage, &'a Place)>;
 
 pub(super) fn check(index: &Index, rules: &Rules, verdict: &mut Verdict) {
@@ -22,14 +25,14 @@ pub(super) fn check(index: &Index, rules: &Rules, verdict: &mut Verdict) {
         }
     }
     // Only messages sent once and answered have a certain place in the order.
-    let mut lines: BTreeMap<(&TopicKey, &Arc<str>, u32), Line<'_>> = BTreeMap::new();
+    let mut lines: BTreeMap<Sender<'_>, Line<'_>> = BTreeMap::new();
     for (label, message) in &index.sent {
         let (Some(key), [attempt]) = (&message.key, message.attempts.as_slice()) else { continue };
         if let Some(place) = first_place.get(label).filter(|_| attempt.outcome == crate::Outcome::Ok) {
-            lines.entry((&message.topic, key, message.client)).or_default().push((*label, message, place));
+            lines.entry((&message.topic, key, message.client, &message.node)).or_default().push((*label, message, place));
         }
     }
-    for ((topic, key, client), mut line) in lines {
+    for ((topic, key, client, _), mut line) in lines {
         line.sort_by_key(|(_, message, _)| message.attempts[0].at);
         for pair in line.windows(2) {
             let [(first, sent_first, place_first), (second, sent_second, place_second)] = pair else { continue };

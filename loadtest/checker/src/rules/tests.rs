@@ -53,8 +53,19 @@ impl History {
     }
 
     fn observed(self, at: u64, high_watermark: u64, frontier: u64) -> Self {
-        let numbers = Observed { topic: topic(), partition: 0, log_end: high_watermark, high_watermark, frontier: Some(frontier) };
+        self.observed_at(at, high_watermark, frontier, None)
+    }
+
+    fn observed_at(self, at: u64, high_watermark: u64, frontier: u64, owner: Option<&str>) -> Self {
+        let (log_end, owner) = (high_watermark, owner.map(Arc::from));
+        let numbers = Observed { topic: topic(), partition: 0, log_end, high_watermark, frontier: Some(frontier), owner };
         self.push(3, at, at + 1, Op::Observe(numbers), Outcome::Ok)
+    }
+
+    /// The last event was at this node.
+    fn at_node(mut self, node: &str) -> Self {
+        self.0.last_mut().expect("an event").node = Arc::from(node);
+        self
     }
 
     fn verdict(&self) -> Verdict {
@@ -283,6 +294,33 @@ fn an_ack_sent_after_the_kill_may_not_be_forgotten() {
 }
 
 #[test]
+fn of_several_nodes_only_the_end_of_the_owner_may_forget_acks() {
+    for (node, redelivered_acked) in [("n1", 0), ("n2", 1)] {
+        let history = History::default().observed_at(0, 1, 0, Some("n1")).sent(0, 1, Outcome::Ok).got(2, 0, 1, 10).acked(4, 0, 10);
+        let history = history.down(20, Down::Killed).at_node(node).got(30, 0, 1, 11).acked(40, 0, 11);
+        assert_eq!(history.verdict().redelivered_acked, redelivered_acked, "{node} was killed");
+    }
+}
+
+#[test]
+fn of_several_nodes_only_the_end_of_the_owner_ends_a_lease() {
+    for (node, double_lease) in [("n1", 0), ("n2", 1)] {
+        let history = History::default().observed_at(0, 1, 0, Some("n1")).sent(0, 1, Outcome::Ok).got(2, 0, 1, 10);
+        let history = history.down(20, Down::Killed).at_node(node).got(30, 0, 1, 11).acked(40, 0, 11);
+        assert_eq!(history.verdict().double_lease, double_lease, "{node} was killed");
+    }
+}
+
+#[test]
+fn an_ack_that_was_refused_and_settled_all_the_same_is_found() {
+    let refused = |history: History| history.settled(4, 0, 10, How::Ack, Outcome::Fail);
+    let taken = refused(History::default().sent(0, 1, Outcome::Ok).got(2, 0, 1, 10));
+    assert_eq!(taken.verdict().lost, 1);
+    let again = refused(History::default().sent(0, 1, Outcome::Ok).got(2, 0, 1, 10)).got(1_100, 0, 1, 11).acked(1_102, 0, 11);
+    assert!(again.verdict().is_clean(), "{:?}", again.verdict().violations);
+}
+
+#[test]
 fn a_clean_stop_may_forget_nothing() {
     assert_only(&redelivered_over(Down::Stopped, 4_999), |v| v.redelivered_acked, 1);
 }
@@ -354,6 +392,13 @@ fn messages_of_one_key_in_another_order_are_found() {
 #[test]
 fn messages_of_one_key_in_two_partitions_are_found() {
     assert_only(&ordered((0, 0), (1, 0)), |v| v.order, 1);
+}
+
+#[test]
+fn messages_that_went_to_two_nodes_may_overtake_each_other() {
+    let history = History::default().sent_with_key(0, 1, Some("k"), Outcome::Ok).sent_with_key(2, 2, Some("k"), Outcome::Ok).at_node("n2");
+    let history = history.came(topic(), 4, 5, delivered(1, 1, 11)).came(topic(), 6, 7, delivered(0, 2, 12));
+    assert_clean(&check(&history.0, &Rules { ordered: BTreeSet::from([topic()]), ..Rules::default() }));
 }
 
 #[test]

@@ -35,8 +35,7 @@ impl<'a> Bench<'a> {
     async fn drive<C: LoadClient + 'static>(&self, server: &mut Server, filled: u64, make: impl Fn(usize) -> C) -> anyhow::Result<Row> {
         let syncs_before = server.syncs().await;
         let run = Run {
-            addr: server.addr,
-            pid: server.pid(),
+            servers: vec![(server.addr, server.pid())],
             connections: self.connections,
             pace: self.pace,
             warm_up: warm_up(self.options),

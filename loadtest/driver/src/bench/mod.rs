@@ -1,6 +1,7 @@
 //! The benchmark: named scenarios, each a row or two; medians over several rounds; what must be reached, and whether it was.
 
 mod backlog;
+mod cluster;
 mod flush;
 mod half;
 mod idle;

@@ -30,10 +30,18 @@ const PRODUCERS: usize = 32;
 const CONSUMERS_PER_TOPIC: usize = 2;
 
 /// Sends to one partition after the other; each message says when it was sent.
-struct Spread {
+#[derive(Clone)]
+pub(super) struct Spread {
     requests: Rc<Vec<RequestBytes>>,
     next: Rc<Cell<usize>>,
     zero: Instant,
+}
+
+impl Spread {
+    /// These requests in turn, over all clones together, for those who watch with `seen`.
+    pub(super) fn new(requests: Vec<RequestBytes>, seen: &Seen) -> Self {
+        Self { requests: Rc::new(requests), next: Rc::new(Cell::new(0)), zero: seen.zero }
+    }
 }
 
 impl LoadClient for Spread {
@@ -53,7 +61,7 @@ impl LoadClient for Spread {
 }
 
 /// What consumers saw.
-struct Seen {
+pub(super) struct Seen {
     zero: Instant,
     /// Messages sent before are warm-up.
     from_us: u64,
@@ -62,6 +70,26 @@ struct Seen {
 }
 
 impl Seen {
+    /// Consumers of messages that are sent from now on; those of the warm-up do not count.
+    pub(super) fn new(warm_up: Duration) -> anyhow::Result<Self> {
+        Ok(Self {
+            zero: Instant::now(),
+            from_us: u64::try_from(warm_up.as_micros())?,
+            took_us: Mutex::new(Histogram::new_with_bounds(1, 120_000_000, 3)?),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells the consumers to end.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// How long messages took, in microseconds.
+    pub(super) fn took_us(&self) -> Histogram<u64> {
+        self.took_us.lock().clone()
+    }
+
     fn note(&self, payload: &[u8]) {
         let now_us = u64::try_from(self.zero.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(label) = label_of(payload).filter(|label| label.0 >= self.from_us) {
@@ -69,7 +97,7 @@ impl Seen {
         }
     }
 
-    async fn consume(self: Arc<Self>, addr: SocketAddr, topic: String) -> anyhow::Result<()> {
+    pub(super) async fn consume(self: Arc<Self>, addr: SocketAddr, topic: String) -> anyhow::Result<()> {
         let mut client = Client::new(addr);
         while !self.is_over.load(Ordering::Relaxed) {
             let Ok(messages) = client.consume(&topic, Duration::from_millis(500), 100).await? else { continue };
@@ -103,35 +131,30 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
     for name in &topics {
         server.client.create_topic(&NewTopic { name: name.clone(), partitions: PARTITIONS, visibility_ms: 30_000 }).await?;
     }
-    let requests = Rc::new(requests(&topics));
+    let requests = requests(&topics);
     // Every partition is in use before anything is measured: a log is opened once.
     let mut sent = 0;
-    for request in requests.iter() {
+    for request in &requests {
         sent += u64::from(server.client.call(request).await?.status == 202);
     }
-    let zero = Instant::now();
     let warm_up = warm_up(options);
-    let seen = Arc::new(Seen {
-        zero,
-        from_us: u64::try_from(warm_up.as_micros())?,
-        took_us: Mutex::new(Histogram::new_with_bounds(1, 120_000_000, 3)?),
-        is_over: AtomicBool::new(false),
-    });
+    let seen = Arc::new(Seen::new(warm_up)?);
     let mut consumers = JoinSet::new();
     for topic in topics.iter().cycle().take(topics.len() * CONSUMERS_PER_TOPIC) {
         consumers.spawn(seen.clone().consume(server.addr, topic.clone()));
     }
-    let next = Rc::new(Cell::new(0));
-    let run = Run { addr: server.addr, pid: server.pid(), connections: PRODUCERS, pace: Pace::Open(RATE), warm_up, time: options.time };
-    let measured = load::run(run, |_| Spread { requests: requests.clone(), next: next.clone(), zero }).await?;
+    let spread = Spread::new(requests, &seen);
+    let servers = vec![(server.addr, server.pid())];
+    let run = Run { servers, connections: PRODUCERS, pace: Pace::Open(RATE), warm_up, time: options.time };
+    let measured = load::run(run, |_| spread.clone()).await?;
     sent += measured.sent_total;
     let (lag, ledger) = server.lag_and_ledger_of(&topics, sent, measured.errors).await?;
-    seen.is_over.store(true, Ordering::Relaxed);
+    seen.end();
     while let Some(ended) = consumers.join_next().await {
         ended??;
     }
     server.stop().await?;
-    let took_us = seen.took_us.lock();
+    let took_us = seen.took_us();
     let mut row = figures(&measured, PRODUCERS)
         .with("wal_lag", lag)
         .with("visible_p50_ms", quantile_ms(&took_us, 0.5))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loaded::{Bench, MESSAGE_BYTES, warm_up};
 use super::report::Row;
 use super::server::{Kind, Server, TOPIC};
-use super::{Options, backlog, flush, half, idle, parked, partitions, reads, slow, stalled};
+use super::{Options, backlog, cluster, flush, half, idle, parked, partitions, reads, slow, stalled};
 use crate::api::NewTopic;
 use crate::load::{ConsumeAck, Cycle, CycleBatch, Pace, ProduceBatch, ProduceOne};
 use crate::recorder::Recorder;
@@ -44,6 +44,12 @@ enum What {
     Idle,
     Backlog,
     Stalled,
+    ClusterLatency,
+    LeaderKilled,
+    ThreeNodes,
+    BatchesElsewhere,
+    OwnerDown,
+    ClusterIdle,
 }
 
 const fn usual(name: &'static str, what: What, about: &'static str) -> Scenario {
@@ -81,6 +87,12 @@ pub const SCENARIOS: &[Scenario] = &[
     special("idle-partitions", What::Idle, "10,000 partitions used once, then a quiet minute; takes more than two"),
     special("start-backlog", What::Backlog, "start with 1 GiB of undispatched WAL and 2,000 sealed segments"),
     special("stalled-disk", What::Stalled, "the disk stands still for a minute under 2,000 producers"),
+    special("cluster-latency", What::ClusterLatency, "three nodes: produce at any to a consumer parked at any other, nothing else going on"),
+    special("leader-killed", What::LeaderKilled, "three nodes, the leader killed under load: metadata, and clients of those that live"),
+    special("three-nodes", What::ThreeNodes, "produce through three nodes, beside one"),
+    special("batches-elsewhere", What::BatchesElsewhere, "batches of 100 for owners at other nodes, beside one node"),
+    special("owner-down", What::OwnerDown, "three nodes, one down while messages for it go on coming; an hour made short"),
+    special("cluster-idle", What::ClusterIdle, "three nodes, 1,000 topics of 3 partitions, nothing going on"),
 ];
 
 impl Scenario {
@@ -127,6 +139,12 @@ impl Scenario {
             What::Idle => idle::measure(options).await?,
             What::Backlog => backlog::measure(options).await?,
             What::Stalled => stalled::measure(options).await?,
+            What::ClusterLatency => cluster::latency(options).await?,
+            What::LeaderKilled => cluster::leader_killed(options).await?,
+            What::ThreeNodes => return cluster::three_nodes(options).await,
+            What::BatchesElsewhere => return cluster::batches_elsewhere(options).await,
+            What::OwnerDown => return cluster::owner_down(options).await,
+            What::ClusterIdle => cluster::idle(options).await?,
         };
         Ok(vec![Row { name: self.name.to_owned(), about: self.about.to_owned(), ..row }])
     }

@@ -1,6 +1,7 @@
 //! The servers under test, each fresh and on the disk that is measured.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -42,16 +43,9 @@ pub(super) struct Server {
 impl Server {
     pub(super) async fn start(kind: Kind, options: &Options) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir_in(&options.dir).context("no directory for data")?;
-        let slow = format!("{}ms", options.slow_flush.as_millis());
         let (running, addr) = match kind {
             Kind::Veena => {
-                let mut config = NodeConfig::in_dir(&options.veena, dir.path());
-                if !options.slow_flush.is_zero() {
-                    config.flags.extend(["--slow-flush".to_owned(), slow]);
-                }
-                config.flags.extend(options.node_flags.iter().cloned());
-                config.env.extend(options.node_env.iter().cloned());
-                let node = NodeProcess::start(config).await?;
+                let node = NodeProcess::start(node_config(options, dir.path())).await?;
                 let addr = node.addr();
                 (Running::Veena(Box::new(node)), addr)
             }
@@ -62,6 +56,7 @@ impl Server {
                 if kind == Kind::Bare {
                     command.args(["serve-bare", "--addr", &addr.to_string()]);
                 } else {
+                    let slow = format!("{}ms", options.slow_flush.as_millis());
                     command.args(["serve-wal", "--addr", &addr.to_string(), "--slow-flush", &slow, "--file"]).arg(dir.path().join("log"));
                 }
                 (Running::Yardstick(Process::start(&mut command)?), addr)
@@ -102,29 +97,9 @@ impl Server {
         self.lag_and_ledger_of(&[TOPIC.to_owned()], sent, errors).await
     }
 
-    /// How many of `sent` messages wait to be dispatched; waits until all are visible, and says whether that is exactly as many.
-    /// `errors` messages more may be there: what was not answered may have been stored.
+    /// As [`lag_and_ledger`] of this server alone.
     pub(super) async fn lag_and_ledger_of(&mut self, topics: &[String], sent: u64, errors: u64) -> anyhow::Result<(f64, String)> {
-        let backlog = self.client.metrics().await.ok().and_then(|metrics| metrics.wal_lag());
-        let mut visible = visible(&mut self.client, topics).await?;
-        let lag = backlog.unwrap_or_else(|| as_f64(sent.saturating_sub(visible)));
-        let started = Instant::now();
-        while visible < sent && started.elapsed() < Duration::from_secs(60) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            visible = self::visible(&mut self.client, topics).await?;
-        }
-        // Whatever came twice has come when nothing is on its way any more.
-        while self.client.metrics().await.ok().and_then(|metrics| metrics.wal_lag()).is_some_and(|lag| lag > 0.0) {
-            ensure!(started.elapsed() < Duration::from_secs(60), "messages are still on their way after a minute");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        visible = self::visible(&mut self.client, topics).await?;
-        let ledger = match visible {
-            _ if visible < sent => format!("LOST {}", sent - visible),
-            _ if visible > sent + errors => format!("TWICE {}", visible - sent),
-            _ => format!("ok {sent}"),
-        };
-        Ok((lag, ledger))
+        lag_and_ledger(std::slice::from_mut(&mut self.client), topics, sent, errors).await
     }
 
     /// Fills the topic with `messages` messages and waits until they are visible; gives how many there are.
@@ -134,24 +109,8 @@ impl Server {
 
     /// As [`Server::preload`], into any topic.
     pub(super) async fn preload_into(&mut self, topic: &str, messages: u64, bytes: usize) -> anyhow::Result<u64> {
-        let request: RequestBytes = ProduceBatch::new(topic, bytes, 0).into_request();
-        let mut tasks = tokio::task::JoinSet::new();
-        let batches = messages.div_ceil(100);
-        for lane in 0..4_u64 {
-            let (request, addr) = (request.clone(), self.addr);
-            tasks.spawn(async move {
-                let mut client = Client::new(addr);
-                let mut accepted = 0;
-                for _ in (lane..batches).step_by(4) {
-                    accepted += accept(&mut client, &request).await?;
-                }
-                anyhow::Ok(accepted)
-            });
-        }
-        let mut sent = 0;
-        while let Some(ended) = tasks.join_next().await {
-            sent += ended??;
-        }
+        let request = ProduceBatch::new(topic, bytes, 0).into_request();
+        let sent = fill(self.addr, &request, messages).await?;
         let started = Instant::now();
         let topics = [topic.to_owned()];
         while visible(&mut self.client, &topics).await? < sent {
@@ -167,6 +126,73 @@ impl Server {
             Running::Veena(mut node) => node.stop(Duration::from_secs(30)).await,
         }
     }
+}
+
+/// Sends batches of a hundred until `messages` messages are taken; gives how many were.
+pub(super) async fn fill(addr: SocketAddr, batch: &RequestBytes, messages: u64) -> anyhow::Result<u64> {
+    let mut tasks = tokio::task::JoinSet::new();
+    let batches = messages.div_ceil(100);
+    for lane in 0..4_u64 {
+        let batch = batch.clone();
+        tasks.spawn(async move {
+            let mut client = Client::new(addr);
+            let mut accepted = 0;
+            for _ in (lane..batches).step_by(4) {
+                accepted += accept(&mut client, &batch).await?;
+            }
+            anyhow::Ok(accepted)
+        });
+    }
+    let mut sent = 0;
+    while let Some(ended) = tasks.join_next().await {
+        sent += ended??;
+    }
+    Ok(sent)
+}
+
+/// How many messages wait at the nodes to be dispatched, if all of them tell.
+async fn backlog(clients: &mut [Client]) -> Option<f64> {
+    let mut backlog = 0.0;
+    for client in clients {
+        backlog += client.metrics().await.ok()?.wal_lag()?;
+    }
+    Some(backlog)
+}
+
+/// How many of `sent` messages wait at these nodes to be dispatched; waits until all are visible, and says whether that is exactly as many.
+/// `errors` messages more may be there: what was not answered may have been stored.
+pub(super) async fn lag_and_ledger(clients: &mut [Client], topics: &[String], sent: u64, errors: u64) -> anyhow::Result<(f64, String)> {
+    let waiting = backlog(clients).await;
+    let mut visible = visible(&mut clients[0], topics).await?;
+    let lag = waiting.unwrap_or_else(|| as_f64(sent.saturating_sub(visible)));
+    let started = Instant::now();
+    while visible < sent && started.elapsed() < Duration::from_secs(60) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        visible = self::visible(&mut clients[0], topics).await?;
+    }
+    // Whatever came twice has come when nothing is on its way any more.
+    while backlog(clients).await.is_some_and(|lag| lag > 0.0) {
+        ensure!(started.elapsed() < Duration::from_secs(60), "messages are still on their way after a minute");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    visible = self::visible(&mut clients[0], topics).await?;
+    let ledger = match visible {
+        _ if visible < sent => format!("LOST {}", sent - visible),
+        _ if visible > sent + errors => format!("TWICE {}", visible - sent),
+        _ => format!("ok {sent}"),
+    };
+    Ok((lag, ledger))
+}
+
+/// What a node is started with whose data goes below `dir`.
+pub(super) fn node_config(options: &Options, dir: &Path) -> NodeConfig {
+    let mut config = NodeConfig::in_dir(&options.veena, dir);
+    if !options.slow_flush.is_zero() {
+        config.flags.extend(["--slow-flush".to_owned(), format!("{}ms", options.slow_flush.as_millis())]);
+    }
+    config.flags.extend(options.node_flags.iter().cloned());
+    config.env.extend(options.node_env.iter().cloned());
+    config
 }
 
 /// How many messages the topics hold, visible ones only.

@@ -1,16 +1,19 @@
 //! `veena-bench`: the benchmark, its yardstick servers, chaos and soak.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a command: it prints, and measures real files")]
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use clap::{Parser, Subcommand};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use clap::{Parser, Subcommand, ValueEnum};
 use veena_loadtest_driver::bench::{self, Options, Report, SCENARIOS, Scenario};
 use veena_loadtest_driver::chance::Chance;
-use veena_loadtest_driver::chaos::{self, ChaosPlan, Fault};
+use veena_loadtest_driver::chaos::cluster::{self, ClusterFault, ClusterPlan, NODES};
+use veena_loadtest_driver::chaos::{self, ChaosPlan, ChaosReport};
 use veena_loadtest_driver::yardstick;
 
 /// Measures Veena against bare servers on the same machine, and hurts it under a ledger.
@@ -94,10 +97,19 @@ struct ChaosFlags {
     /// Where data, log and history go; a new directory, which stays if something is wrong
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// 1, or 3 that are one broker; these run in network namespaces, so that cables can be cut
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// Of three nodes: the few faults of a short run
+    #[arg(long)]
+    short: bool,
     /// Only this fault; may be repeated. All if none is named
-    #[arg(long, value_enum)]
-    only: Vec<Fault>,
+    #[arg(long)]
+    only: Vec<String>,
 }
+
+/// What the gates take for skipped.
+const SKIPPED: u8 = 77;
 
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse().what {
@@ -165,7 +177,10 @@ fn is_in_memory(dir: &Path) -> anyhow::Result<bool> {
 
 fn run_check(file: &Path) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("no history at {}", file.display()))?;
-    let verdict = veena_loadtest_checker::check(&veena_loadtest_checker::from_jsonl(&text)?, &chaos::rules(chaos::TIMER_SLACK));
+    let history = veena_loadtest_checker::from_jsonl(&text)?;
+    let is_of_several = history.windows(2).any(|events| events[0].node != events[1].node);
+    let rules = if is_of_several { cluster::rules() } else { chaos::rules(chaos::TIMER_SLACK) };
+    let verdict = veena_loadtest_checker::check(&history, &rules);
     println!("{verdict}");
     for violation in &verdict.violations {
         println!("{violation}");
@@ -173,7 +188,22 @@ fn run_check(file: &Path) -> anyhow::Result<ExitCode> {
     Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The faults of these names.
+fn named<F: ValueEnum>(names: &[String]) -> anyhow::Result<Vec<F>> {
+    let known = || F::value_variants().iter().filter_map(F::to_possible_value).map(|value| value.get_name().to_owned());
+    let named = |name: &String| {
+        F::from_str(name, false).map_err(|_| anyhow!("no fault {name}; there are {}", known().collect::<Vec<_>>().join(" ")))
+    };
+    names.iter().map(named).collect()
+}
+
 fn run_chaos(flags: ChaosFlags, with_faults: bool) -> anyhow::Result<ExitCode> {
+    match (flags.nodes, with_faults) {
+        (1, _) => {}
+        (NODES, true) if cluster::is_inside() => return run_cluster(flags),
+        (NODES, true) => return run_inside(),
+        _ => bail!("chaos takes 1 or {NODES} nodes, soak 1"),
+    }
     let bin = beside(&std::env::current_exe()?, flags.veena)?;
     let seed = flags.seed.map_or_else(Chance::new_seed, Ok)?;
     let mut scratch = tempfile::Builder::new().prefix("veena-chaos-").tempdir()?;
@@ -182,10 +212,39 @@ fn run_chaos(flags: ChaosFlags, with_faults: bool) -> anyhow::Result<ExitCode> {
     if !with_faults {
         plan.faults.clear();
     } else if !flags.only.is_empty() {
-        plan.faults = flags.only;
+        plan.faults = named(&flags.only)?;
     }
     println!("seed {seed}, data in {}", dir.display());
-    let report = runtime()?.block_on(chaos::run(&plan));
+    told(runtime()?.block_on(chaos::run(&plan)), &mut scratch)
+}
+
+/// Runs this command again where networks can be made; ends with what gates take for skipped where that is refused.
+fn run_inside() -> anyhow::Result<ExitCode> {
+    match cluster::inside(std::env::current_exe()?.as_os_str(), std::env::args_os().skip(1)) {
+        Ok(mut command) => Err(command.exec()).context("cannot start it in namespaces of its own"),
+        Err(refused) => {
+            println!("skipped: {refused:#}");
+            Ok(ExitCode::from(SKIPPED))
+        }
+    }
+}
+
+fn run_cluster(flags: ChaosFlags) -> anyhow::Result<ExitCode> {
+    let bin = beside(&std::env::current_exe()?, flags.veena)?;
+    let seed = flags.seed.map_or_else(Chance::new_seed, Ok)?;
+    let mut scratch = tempfile::Builder::new().prefix("veena-chaos-").tempdir()?;
+    let dir = flags.dir.unwrap_or_else(|| scratch.path().to_owned());
+    let (faults, time) = match (flags.short, flags.only.is_empty()) {
+        (true, _) => (ClusterFault::SHORT.to_vec(), Duration::ZERO),
+        (false, true) => (ClusterFault::ALL.to_vec(), Duration::from_secs(flags.minutes * 60)),
+        (false, false) => (named(&flags.only)?, Duration::from_secs(flags.minutes * 60)),
+    };
+    println!("seed {seed}, data in {}", dir.display());
+    told(runtime()?.block_on(cluster::run(&ClusterPlan { bin, dir, time, seed, faults })), &mut scratch)
+}
+
+/// Prints what came out; what happened stays to be looked at if something is wrong.
+fn told<F: Ord + Debug>(report: anyhow::Result<ChaosReport<F>>, scratch: &mut tempfile::TempDir) -> anyhow::Result<ExitCode> {
     if report.as_ref().map_or(true, |report| !report.complaints().is_empty()) {
         scratch.disable_cleanup(true);
     }

@@ -10,7 +10,7 @@ use veena_loadtest_checker::{Verdict, check};
 use super::probe::{self, Probe, holds};
 use super::volume::Volume;
 use super::{ChaosPlan, STOP_DEADLINE, keep_history, rules, topics};
-use crate::api::NewTopic;
+use crate::api::{Client, NewTopic};
 use crate::chance::Chance;
 use crate::logs;
 use crate::node::{NodeConfig, NodeProcess};
@@ -21,9 +21,9 @@ const MIB: u64 = 1024 * 1024;
 const VOLUME_BYTES: u64 = 512 * MIB;
 const RESERVE_BYTES: u64 = 192 * MIB;
 /// Whether the WAL takes or frees a segment: below the reserve, and above the quarter of it that is kept for changes of topics.
-const NEARLY_FULL: u64 = 116 * MIB;
+pub(super) const NEARLY_FULL: u64 = 116 * MIB;
 /// The room is looked at every two seconds, on a machine that is busy.
-const NOTICED_WITHIN: Duration = Duration::from_secs(15);
+pub(super) const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
 /// The journal is written every 100 ms.
 const JOURNAL_CATCHES_UP: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ pub async fn run(plan: &ChaosPlan, dir: &Path, chance: &mut Chance) -> anyhow::R
     }
 
     let mut load = Plan::mixed(node.addr(), topics(), chance.next_u64());
-    let mut probe = Probe::start(&node, &recorder).await?;
+    let mut probe = Probe::start(Client::new(node.addr()), &recorder).await?;
     let workload = Workload::start(&load, &recorder).await?;
     let went = fill_and_empty(&volume, &mut node, &mut probe).await;
     if let Err(err) = went {

@@ -8,7 +8,6 @@ use veena_loadtest_checker::{Digest, How, Op, Outcome, Sent};
 
 use crate::api::{Client, NewTopic, Reply, outcome_of};
 use crate::http::RequestBytes;
-use crate::node::NodeProcess;
 use crate::payload::{self, Shape};
 use crate::recorder::Recorder;
 use crate::workload::{lease, settle, topic_key};
@@ -31,8 +30,7 @@ impl Probe {
     ///
     /// # Errors
     /// The node refuses.
-    pub async fn start(node: &NodeProcess, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
-        let mut client = Client::new(node.addr());
+    pub async fn start(mut client: Client, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
         let topic = topic();
         client.create_topic(&topic).await?;
         Ok(Self { client, number: recorder.new_client(), recorder: recorder.clone(), topic, asked: 0 })
@@ -51,7 +49,7 @@ impl Probe {
         let label = self.recorder.new_label();
         let payload = payload::make(label, Shape::Text, 64);
         let sent = Sent { topic: topic_key(&self.topic.name), label, key: None, digest: Digest::of(&payload) };
-        let opened = self.recorder.open(self.number, Op::Produce(sent));
+        let opened = self.recorder.open(self.client.node(), self.number, Op::Produce(sent));
         let answered = self.client.produce(&self.topic.name, None, &payload).await;
         let outcome = match &answered {
             Ok(reply) => reply.outcome(),
@@ -127,6 +125,16 @@ impl Probe {
             ensure!(started.elapsed() < deadline, "topics are created still after {deadline:?}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Makes a topic and takes it away again: two changes of metadata.
+    ///
+    /// # Errors
+    /// One of them is refused or not answered.
+    pub async fn change_topics(&mut self) -> anyhow::Result<()> {
+        let topic = NewTopic { name: "fleeting".to_owned(), ..self.topic.clone() };
+        self.client.create_topic(&topic).await?;
+        self.client.delete_topic(&topic.name).await
     }
 
     /// Deletes a topic, and asks again while that is refused.

@@ -1,5 +1,7 @@
 //! What load clients do: produce, consume and ack, the whole cycle; single messages and batches.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context as _, ensure};
 use memchr::memmem::Finder;
 
@@ -155,6 +157,12 @@ impl ProduceBatch {
     /// Sends messages of `bytes` bytes to `topic`.
     #[must_use]
     pub fn new(topic: &str, bytes: usize, connection: usize) -> Self {
+        Self::to(topic, bytes, connection, &[])
+    }
+
+    /// The same to these partitions in turn; to any if none is named.
+    #[must_use]
+    pub fn to(topic: &str, bytes: usize, connection: usize, partitions: &[u32]) -> Self {
         let payload = String::from_utf8(text_payload(bytes.saturating_sub(2))).unwrap_or_default();
         let mut body = String::from("{\"messages\":[");
         let mut labels_at = Vec::new();
@@ -162,7 +170,11 @@ impl ProduceBatch {
             body.push_str(if at == 0 { "{\"payload\":\"" } else { ",{\"payload\":\"" });
             labels_at.push(body.len());
             body.push_str(&payload);
-            body.push_str("\"}");
+            body.push('"');
+            if let Some(partition) = partitions.iter().cycle().nth(at) {
+                let _ = write!(body, ",\"partition\":{partition}");
+            }
+            body.push('}');
         }
         body.push_str("]}");
         let request = RequestBytes::post_json(&format!("/v1/topics/{topic}/produce/batch"), body.as_bytes());
@@ -299,5 +311,16 @@ mod tests {
         let messages = body["messages"].as_array().expect("an array");
         assert_eq!(messages.len(), 100);
         assert_eq!(messages[99]["payload"].as_str().map(str::len), Some(254));
+        assert_eq!(messages[99].get("partition"), None);
+    }
+
+    #[test]
+    fn a_batch_for_some_partitions_goes_round_them() {
+        let batch = ProduceBatch::to("t", 64, 0, &[7, 2]);
+        let bytes = batch.request.as_bytes();
+        let at = bytes.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
+        let body: serde_json::Value = serde_json::from_slice(&bytes[at..]).expect("JSON");
+        let partitions: Vec<u64> = (0..3).filter_map(|at| body["messages"][at]["partition"].as_u64()).collect();
+        assert_eq!(partitions, [7, 2, 7]);
     }
 }

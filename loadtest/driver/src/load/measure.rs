@@ -30,12 +30,10 @@ pub trait LoadClient {
 }
 
 /// How long and how hard.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
-    /// The server.
-    pub addr: SocketAddr,
-    /// Its process, for its CPU time.
-    pub pid: u32,
+    /// The servers, each with its process, for its CPU time. Connections go round them.
+    pub servers: Vec<(SocketAddr, u32)>,
     /// How many connections.
     pub connections: usize,
     /// When turns begin.
@@ -65,7 +63,7 @@ pub struct Measured {
     pub first_error: Option<String>,
     /// Latency of requests, in microseconds.
     pub latency_us: Histogram<u64>,
-    /// CPU time of the server.
+    /// CPU time of the servers.
     pub server_cpu: Duration,
     /// CPU time of this process.
     pub own_cpu: Duration,
@@ -183,9 +181,9 @@ pub async fn run<C: LoadClient + 'static>(run: Run, make: impl Fn(usize) -> C) -
     let set = LocalSet::new();
     let mut tasks = Vec::new();
     let pacer = Rc::new(Pacer::new(run.pace, run.warm_up + run.time));
-    for number in 0..run.connections {
-        let connection = Connection::open(run.addr).await.context("the server takes no connection")?;
-        tasks.push(set.spawn_local(drive(run.addr, connection, make(number), shared.clone(), pacer.clone())));
+    for (number, (addr, _)) in run.servers.iter().cycle().take(run.connections).enumerate() {
+        let connection = Connection::open(*addr).await.context("the server takes no connection")?;
+        tasks.push(set.spawn_local(drive(*addr, connection, make(number), shared.clone(), pacer.clone())));
     }
     tasks.push(set.spawn_local(Rc::clone(&pacer).give()));
     let (seconds, server_cpu, own_cpu) = set.run_until(window(run, shared.clone())).await?;
@@ -218,13 +216,17 @@ pub async fn run<C: LoadClient + 'static>(run: Run, make: impl Fn(usize) -> C) -
 async fn window(run: Run, shared: Rc<Shared>) -> anyhow::Result<(f64, Duration, Duration)> {
     tokio::time::sleep(run.warm_up).await;
     let started = Instant::now();
-    let (server_before, own_before) = (cpu::of_process(run.pid)?, cpu::own());
+    let (servers_before, own_before) = (cpu_of(&run.servers)?, cpu::own());
     shared.is_measuring.set(true);
     let _ = tokio::time::timeout(run.time, shared.ended.notified()).await;
     shared.is_measuring.set(false);
     let seconds = started.elapsed().as_secs_f64();
     shared.is_over.set(true);
-    Ok((seconds, cpu::of_process(run.pid)?.saturating_sub(server_before), cpu::own().saturating_sub(own_before)))
+    Ok((seconds, cpu_of(&run.servers)?.saturating_sub(servers_before), cpu::own().saturating_sub(own_before)))
+}
+
+fn cpu_of(servers: &[(SocketAddr, u32)]) -> anyhow::Result<Duration> {
+    servers.iter().map(|(_, pid)| cpu::of_process(*pid)).sum()
 }
 
 async fn drive<C: LoadClient>(

@@ -14,6 +14,8 @@ use crate::recorder::Recorder;
 
 const WAIT: Duration = Duration::from_millis(300);
 const BATCH_MAX: u64 = 20;
+/// Of 100 messages, how many are settled at another node than the one that gave them.
+const TURN_PERCENT: u64 = 30;
 const BACK_OFF: Duration = Duration::from_millis(10);
 
 pub(super) struct Consumer {
@@ -27,13 +29,14 @@ pub(super) struct Consumer {
 impl Consumer {
     pub(super) fn new(plan: &Plan, recorder: &Arc<Recorder>, chance: Chance) -> Self {
         let number = recorder.new_client();
-        Self { plan: plan.clone(), recorder: recorder.clone(), chance, number, client: Client::new(plan.addr) }
+        Self { plan: plan.clone(), recorder: recorder.clone(), chance, number, client: plan.client(number) }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            let at = self.chance.below(u64::try_from(self.plan.topics.len()).unwrap_or(1));
-            let topic = self.plan.topics[usize::try_from(at).unwrap_or(0)].clone();
+            let topics: Vec<&NewTopic> = self.plan.all_topics().collect();
+            let at = self.chance.below(u64::try_from(topics.len()).unwrap_or(1));
+            let topic = topics[usize::try_from(at).unwrap_or(0)].clone();
             let messages_max = if self.chance.percent(30) { 2 + self.chance.below(BATCH_MAX - 1) } else { 1 };
             let messages_max = usize::try_from(messages_max).unwrap_or(1);
             if self.chance.percent(self.plan.leave_percent) {
@@ -61,6 +64,9 @@ impl Consumer {
 
     async fn handle(&mut self, topic: &str, message: &Message) {
         let Some(handle) = message.handle.as_deref() else { return };
+        if self.chance.percent(TURN_PERCENT) {
+            self.client.turn();
+        }
         let draw = self.chance.below(100);
         let Plan { nack_percent, extend_percent, forget_percent, .. } = self.plan;
         if draw < forget_percent {
@@ -93,7 +99,7 @@ pub(crate) async fn lease(
     messages_max: usize,
 ) -> Option<Vec<Message>> {
     let consumed = Consumed { topic: topic_key(&topic.name), visibility_us: topic.visibility_ms * 1000, messages: Vec::new() };
-    let opened = recorder.open(number, Op::Consume(consumed));
+    let opened = recorder.open(client.node(), number, Op::Consume(consumed));
     match client.consume(&topic.name, wait, messages_max).await {
         Ok(Ok(messages)) => {
             recorder.close_with(opened, Outcome::Ok, messages.iter().map(Message::delivered).collect());
@@ -115,7 +121,7 @@ pub(crate) async fn lease(
 
 /// One recorded settle.
 pub(crate) async fn settle(client: &mut Client, recorder: &Recorder, number: u32, topic: &str, handle: &str, how: How) -> Outcome {
-    let opened = recorder.open(number, Op::Settle(Settled { topic: topic_key(topic), handle: handle.into(), how }));
+    let opened = recorder.open(client.node(), number, Op::Settle(Settled { topic: topic_key(topic), handle: handle.into(), how }));
     let outcome = match client.settle(topic, handle, how).await {
         Ok(reply) => reply.outcome(),
         Err(err) => outcome_of(&err),

@@ -21,9 +21,10 @@ const SILENCE_BEYOND_LEASE: Duration = Duration::from_millis(1500);
 /// The topics are not empty after `deadline`, or the node does not describe them.
 pub async fn drain(plan: &Plan, recorder: &Arc<Recorder>, deadline: Duration) -> anyhow::Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
-    for topic in &plan.topics {
-        let (addr, topic, recorder) = (plan.addr, topic.clone(), recorder.clone());
-        tasks.spawn(async move { drain_topic(Client::new(addr), &topic, &recorder, deadline).await });
+    for topic in plan.all_topics() {
+        let number = recorder.new_client();
+        let (client, topic, recorder) = (plan.client(number), topic.clone(), recorder.clone());
+        tasks.spawn(async move { drain_topic(client, number, &topic, &recorder, deadline).await });
     }
     while let Some(ended) = tasks.join_next().await {
         ended??;
@@ -31,8 +32,7 @@ pub async fn drain(plan: &Plan, recorder: &Arc<Recorder>, deadline: Duration) ->
     Ok(())
 }
 
-async fn drain_topic(mut client: Client, topic: &NewTopic, recorder: &Recorder, deadline: Duration) -> anyhow::Result<()> {
-    let number = recorder.new_client();
+async fn drain_topic(mut client: Client, number: u32, topic: &NewTopic, recorder: &Recorder, deadline: Duration) -> anyhow::Result<()> {
     let silence = Duration::from_millis(topic.visibility_ms) + SILENCE_BEYOND_LEASE;
     let started = Instant::now();
     let mut last_came = Instant::now();

@@ -1,5 +1,6 @@
 //! Clients that behave like clients, with a ledger: everything they ask is written down before it is sent.
 
+mod changer;
 mod consumer;
 mod drain;
 mod observer;
@@ -17,16 +18,32 @@ use crate::api::{Client, NewTopic};
 use crate::chance::Chance;
 use crate::recorder::Recorder;
 
+pub use changer::Changes;
 pub(crate) use consumer::{lease, settle};
 pub use drain::drain;
+
+/// A topic that gets what another gets.
+#[derive(Clone, Debug)]
+pub struct NewChild {
+    /// The name of its parent.
+    pub parent: String,
+    /// The child.
+    pub topic: NewTopic,
+    /// How much later it gets it.
+    pub delay_ms: u64,
+}
 
 /// Who does what, how often.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where.
-    pub addr: SocketAddr,
-    /// The topics; created when the workload starts.
+    /// Where: one node, or those of a cluster.
+    pub addrs: Vec<SocketAddr>,
+    /// The topics that are produced to; created when the workload starts.
     pub topics: Vec<NewTopic>,
+    /// Topics that get what their parents get; created when the workload starts.
+    pub children: Vec<NewChild>,
+    /// How long a client waits for an answer.
+    pub patience: Duration,
     /// How many producers; each has a few keys of its own and one request at a time.
     pub producers: u32,
     /// How many consumers.
@@ -52,8 +69,10 @@ impl Plan {
     #[must_use]
     pub fn mixed(addr: SocketAddr, topics: Vec<NewTopic>, seed: u64) -> Self {
         Self {
-            addr,
+            addrs: vec![addr],
             topics,
+            children: Vec::new(),
+            patience: Duration::from_secs(30),
             producers: 4,
             consumers: 4,
             pause_max: Duration::from_millis(4),
@@ -64,6 +83,17 @@ impl Plan {
             batch_percent: 10,
             seed,
         }
+    }
+
+    /// All topics that can be read.
+    pub fn all_topics(&self) -> impl Iterator<Item = &NewTopic> {
+        self.topics.iter().chain(self.children.iter().map(|child| &child.topic))
+    }
+
+    /// The client number `number`: clients are spread over the nodes.
+    #[must_use]
+    pub fn client(&self, number: u32) -> Client {
+        Client::among(&self.addrs, usize::try_from(number).unwrap_or(0)).with_timeout(self.patience)
     }
 
     /// The topics as the checker names them.
@@ -93,9 +123,12 @@ impl Workload {
     /// # Errors
     /// A topic cannot be created.
     pub async fn start(plan: &Plan, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
-        let mut client = Client::new(plan.addr);
-        for topic in &plan.topics {
+        let mut client = plan.client(0);
+        for topic in plan.all_topics() {
             client.create_topic(topic).await?;
+        }
+        for child in &plan.children {
+            client.attach(&child.parent, &child.topic.name, child.delay_ms).await?;
         }
         let mut chance = Chance::seeded(plan.seed);
         let stop = CancellationToken::new();

@@ -14,9 +14,9 @@ const EVERY: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(plan: Plan, recorder: Arc<Recorder>, stop: CancellationToken) {
     let number = recorder.new_client();
-    let mut client = Client::new(plan.addr).with_timeout(Duration::from_secs(5));
+    let mut client = plan.client(number).with_timeout(Duration::from_secs(5));
     while !stop.is_cancelled() {
-        for topic in &plan.topics {
+        for topic in plan.all_topics() {
             // A node that is down describes nothing.
             let _ = observe(&mut client, number, &topic.name, &recorder).await;
         }
@@ -26,7 +26,7 @@ pub(super) async fn run(plan: Plan, recorder: Arc<Recorder>, stop: CancellationT
 
 /// One recorded description of a topic.
 pub(super) async fn observe(client: &mut Client, number: u32, topic: &str, recorder: &Recorder) -> anyhow::Result<()> {
-    let at = recorder.now_us();
+    let (at, node) = (recorder.now_us(), client.node());
     for numbers in client.describe(topic).await? {
         let observed = Observed {
             topic: topic_key(topic),
@@ -34,8 +34,9 @@ pub(super) async fn observe(client: &mut Client, number: u32, topic: &str, recor
             log_end: numbers.next_offset,
             high_watermark: numbers.high_watermark,
             frontier: numbers.frontier,
+            owner: numbers.owner_node.as_deref().map(Into::into),
         };
-        recorder.note(number, at, Op::Observe(observed), Outcome::Ok);
+        recorder.note(node, number, at, Op::Observe(observed), Outcome::Ok);
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ use crate::recorder::{Opened, Recorder};
 
 const KEYS: u64 = 3;
 const BATCH_MAX: u64 = 20;
+/// Of 100 requests, how many go to another node than the one before.
+const TURN_PERCENT: u64 = 2;
 /// How long to wait after a request that had no effect: the node is down or busy.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
@@ -36,11 +38,14 @@ struct Made {
 impl Producer {
     pub(super) fn new(plan: &Plan, recorder: &Arc<Recorder>, chance: Chance) -> Self {
         let number = recorder.new_client();
-        Self { plan: plan.clone(), recorder: recorder.clone(), chance, number, client: Client::new(plan.addr) }
+        Self { plan: plan.clone(), recorder: recorder.clone(), chance, number, client: plan.client(number) }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
+            if self.chance.percent(TURN_PERCENT) {
+                self.client.turn();
+            }
             let topic = self.pick_topic();
             let is_batch = self.chance.percent(self.plan.batch_percent);
             let count = if is_batch { 2 + self.chance.below(BATCH_MAX - 1) } else { 1 };
@@ -77,7 +82,7 @@ impl Producer {
         let open = |one: &Made| {
             let key = one.key.as_deref().map(Into::into);
             let sent = Sent { topic: topic_key(topic), label: one.label, key, digest: Digest::of(&one.payload) };
-            self.recorder.open(self.number, Op::Produce(sent))
+            self.recorder.open(self.client.node(), self.number, Op::Produce(sent))
         };
         let opened: Vec<Opened> = made.iter().map(open).collect();
         let answered = if is_batch {

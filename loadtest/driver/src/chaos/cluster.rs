@@ -1,0 +1,225 @@
+//! Hurts three real nodes that are one broker while clients use them all, then reads everything and asks the checker.
+
+mod fault;
+mod net;
+mod nodes;
+mod small_disk;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use tokio_util::sync::CancellationToken;
+use veena_loadtest_checker::{Rules, check};
+
+use super::probe::{self, Probe};
+use super::{ChaosReport, STOP_DEADLINE, keep_history};
+use crate::api::NewTopic;
+use crate::chance::Chance;
+use crate::logs;
+use crate::recorder::Recorder;
+use crate::workload::{Changes, NewChild, Plan, Workload, drain, topic_key};
+
+pub use fault::ClusterFault;
+pub use net::{inside, is_inside};
+pub use nodes::NODES;
+
+use fault::Hurt;
+use nodes::Nodes;
+
+/// How late a node's timers may be where three nodes, their clients and other work share a machine.
+pub const TIMER_SLACK: Duration = Duration::from_millis(250);
+
+/// How long a client waits before it asks another node.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long everything that was accepted may take to be where it belongs, once nothing hurts the nodes any more.
+const CONVERGES_WITHIN: Duration = Duration::from_secs(180);
+const DRAINS_WITHIN: Duration = Duration::from_secs(240);
+
+/// Texts of warnings that every node of such a run logs.
+const LOG_TEXTS: &[&str] = &[
+    "other machines are let in and there are no accounts",
+    // An owner that is killed, frozen or cut off leaves acks unanswered, and who passed them on says so.
+    "\"code\":\"outcome_unknown\"",
+];
+
+/// Counters that must stay at zero as long as nothing is damaged.
+const ZERO: [&str; 5] = [
+    "veena_streams_forked_total",
+    "veena_stream_gaps_total",
+    "veena_damage_found_total",
+    "veena_messages_corrupt_skipped_total",
+    "veena_fanout_records_dropped_total",
+];
+
+/// A run under faults.
+#[derive(Clone, Debug)]
+pub struct ClusterPlan {
+    /// The binary.
+    pub bin: PathBuf,
+    /// Where data, logs and history go.
+    pub dir: PathBuf,
+    /// How long faults go on.
+    pub time: Duration,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// Which faults.
+    pub faults: Vec<ClusterFault>,
+}
+
+const PARENT: &str = "events";
+
+fn topic(name: &str, partitions: u32, visibility_ms: u64) -> NewTopic {
+    NewTopic { name: name.to_owned(), partitions, visibility_ms }
+}
+
+fn children() -> Vec<NewChild> {
+    let child = |topic, delay_ms| NewChild { parent: PARENT.to_owned(), topic, delay_ms };
+    vec![child(topic("copies", 3, 2_000), 0), child(topic("later", 2, 2_000), 1_000)]
+}
+
+/// What such a run promises. Order holds for what one client sends to one node; of which node a partition is tells the history.
+#[must_use]
+pub fn rules() -> Rules {
+    let rules = super::rules(TIMER_SLACK);
+    let children = children().into_iter().map(|child| (topic_key(&child.parent), topic_key(&child.topic.name))).collect();
+    let ordered = rules.ordered.iter().cloned().chain([topic_key(PARENT)]).collect();
+    Rules { ordered, children, ..rules }
+}
+
+/// Runs faults and clients for the plan's time, heals, waits until everything has arrived, drains and judges.
+///
+/// # Errors
+/// The cluster does not become whole again, or answers outside the contract; or this process runs in no namespace of its own.
+pub async fn run(plan: &ClusterPlan) -> anyhow::Result<ChaosReport<ClusterFault>> {
+    let mut chance = Chance::seeded(plan.seed);
+    let names: Vec<String> = (0..NODES).map(nodes::name).collect();
+    let recorder = Recorder::of(names.iter().map(String::as_str));
+    let mut nodes = Nodes::start(&plan.bin, &plan.dir, &recorder).await?;
+    let hurt = hurt(plan, &mut nodes, &recorder, &mut chance).await;
+    let history = recorder.history();
+    let faults = match hurt {
+        Ok(faults) => faults,
+        Err(err) => {
+            keep_history(&plan.dir, &history)?;
+            return Err(err);
+        }
+    };
+    let verdict = check(&history, &rules());
+    if !verdict.is_clean() {
+        keep_history(&plan.dir, &history)?;
+    }
+    let provoked = faults.keys().flat_map(|fault| fault.log_texts().iter().copied());
+    let allowed: Vec<&str> = LOG_TEXTS.iter().copied().chain(provoked).collect();
+    let mut log_lines = Vec::new();
+    for (at, log) in nodes.logs().iter().enumerate() {
+        log_lines.extend(logs::unexpected(log, &allowed)?.into_iter().map(|line| format!("{}: {line}", nodes::name(at))));
+    }
+    Ok(ChaosReport {
+        seed: plan.seed,
+        faults,
+        verdict,
+        log_lines,
+        log_allowed: allowed.len(),
+        timer_slack: TIMER_SLACK,
+        wanted: plan.faults.clone(),
+    })
+}
+
+async fn hurt(
+    plan: &ClusterPlan,
+    nodes: &mut Nodes,
+    recorder: &Arc<Recorder>,
+    chance: &mut Chance,
+) -> anyhow::Result<BTreeMap<ClusterFault, u32>> {
+    nodes.settled(CONVERGES_WITHIN).await.context("started")?;
+    let topics = super::topics().into_iter().chain([topic(PARENT, 4, 2_000)]).collect();
+    let mut load = Plan {
+        addrs: nodes.addrs(),
+        children: children(),
+        patience: PATIENCE,
+        producers: 6,
+        consumers: 6,
+        pause_max: Duration::from_millis(20),
+        ..Plan::mixed(nodes.all[0].addr(), topics, chance.next_u64())
+    };
+    let mut probes = Vec::new();
+    for at in 0..NODES {
+        probes.push(Probe::start(nodes.client(at), recorder).await?);
+    }
+    let workload = Workload::start(&load, recorder).await?;
+    let stop = CancellationToken::new();
+    let changes = tokio::spawn(Changes::make(load.clone(), chance.fork(), stop.clone()));
+    let strace_log = plan.dir.join("strace.log");
+    let told = File::create(plan.dir.join("faults.log"))?;
+    let mut hurt = Hurt { nodes, probes: &mut probes, chance, strace_log, told, recorder: recorder.clone() };
+    let faults = hurt.rounds(plan).await?;
+    stop.cancel();
+    workload.stop().await?;
+    let changes = changes.await?;
+    converged(nodes).await?;
+    load.topics.push(probe::topic());
+    drain(&load, recorder, DRAINS_WITHIN).await?;
+    nodes.settled(CONVERGES_WITHIN).await.context("drained")?;
+    for at in 0..NODES {
+        let wrong = changes.wrong_at(&mut nodes.client(at)).await?;
+        ensure!(wrong.is_empty(), "at {}: {}", nodes::name(at), wrong.join("; "));
+        let metrics = nodes.client(at).metrics().await?;
+        for counter in ZERO {
+            let value = metrics.sum(|name| name == counter).with_context(|| format!("{} has no {counter}", nodes::name(at)))?;
+            ensure!(value <= 0.0, "{} counts {counter} {value}, and nothing was damaged", nodes::name(at));
+        }
+    }
+    for node in &mut nodes.all {
+        node.stop(STOP_DEADLINE).await?;
+    }
+    Ok(faults)
+}
+
+/// Waits until every record is at its partition's owner, and every child has what its parent has.
+async fn converged(nodes: &mut Nodes) -> anyhow::Result<()> {
+    let started = Instant::now();
+    loop {
+        let mut missing = Vec::new();
+        for at in 0..NODES {
+            let metrics = nodes.client(at).metrics().await?;
+            let waiting = metrics.sum(|name| name == "veena_ingress_dispatch_backlog_records" || name == "veena_parked_bytes");
+            if waiting.context("no metrics of the backlog")? > 0.0 {
+                missing.push(format!("records of {} are not dispatched: {waiting:?}", nodes::name(at)));
+            }
+        }
+        match nodes.client(0).lag_of_children(PARENT).await? {
+            Some(0) => {}
+            lag => missing.push(format!("children lag behind: {lag:?}")),
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        ensure!(started.elapsed() < CONVERGES_WITHIN, "after {CONVERGES_WITHIN:?}: {}", missing.join("; "));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+impl Hurt<'_> {
+    /// Each kind of fault comes once in every round, in another order.
+    async fn rounds(&mut self, plan: &ClusterPlan) -> anyhow::Result<BTreeMap<ClusterFault, u32>> {
+        let started = Instant::now();
+        let mut faults = BTreeMap::new();
+        loop {
+            let mut round = plan.faults.clone();
+            self.chance.shuffle(&mut round);
+            for fault in round {
+                tokio::time::sleep(Duration::from_millis(150 + self.chance.below(1_000))).await;
+                self.inflict(fault).await.with_context(|| format!("after {faults:?}, at {fault:?}"))?;
+                *faults.entry(fault).or_insert(0) += 1;
+                // The first round is always whole: every kind must have happened.
+                if faults.len() == plan.faults.len() && started.elapsed() >= plan.time {
+                    return Ok(faults);
+                }
+            }
+        }
+    }
+}
