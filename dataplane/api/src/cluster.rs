@@ -133,7 +133,7 @@ mod tests {
     fn a_node_alone_is_named_for_what_is_added_to_a_topic_that_has_owners() {
         let alone = Places::Alone(node("a"));
         assert!(alone.owners(TopicId(7), &[], 3).is_empty());
-        let owned = [Ownership { node: node("a"), epoch: OwnershipEpoch(1) }];
+        let owned = [Ownership::new(node("a"), OwnershipEpoch(1))];
         assert_eq!(alone.owners(TopicId(7), &owned, 2), [node("a"), node("a")]);
     }
 }

@@ -66,7 +66,7 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
 /// With an owner for each partition, in a cluster. The epoch is set by the state machine.
 fn placed(places: &Places, topic: TopicRecord) -> TopicRecord {
     let owners = places.owners(topic.id, &[], topic.partitions);
-    TopicRecord { owners: owners.into_iter().map(|node| Ownership { node, epoch: OwnershipEpoch::default() }).collect(), ..topic }
+    TopicRecord { owners: owners.into_iter().map(|node| Ownership::new(node, OwnershipEpoch::default())).collect(), ..topic }
 }
 
 fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, change: fn(Topic) -> Topic) -> Result<Answer, Problem> {

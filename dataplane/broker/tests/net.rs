@@ -204,7 +204,7 @@ pub fn node_id(name: &str) -> NodeId {
 /// The same topic, each of its partitions with an owner, since the first epoch.
 pub fn owned_by(mut record: TopicRecord, owners: &[&str]) -> TopicRecord {
     record.partitions = u32::try_from(owners.len()).expect("few");
-    record.owners = owners.iter().map(|name| Ownership { node: node_id(name), epoch: OwnershipEpoch(1) }).collect();
+    record.owners = owners.iter().map(|name| Ownership::new(node_id(name), OwnershipEpoch(1))).collect();
     record
 }
 

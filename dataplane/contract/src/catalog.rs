@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 
 use crate::ids::{LogIndex, NodeId, TenantId, TopicId};
 use crate::names::TopicName;
@@ -23,6 +23,8 @@ pub struct CatalogView {
     pub topics: OrdMap<(TenantId, TopicName), Arc<TopicRecord>>,
     /// The same topics by incarnation.
     pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
+    /// The nodes that are being taken out of the cluster: they get nothing new.
+    pub draining: OrdSet<NodeId>,
 }
 
 impl CatalogView {

@@ -18,7 +18,8 @@ pub mod witness;
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
 pub use clock::{Entropy, WallClock};
 pub use ids::{
-    AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId, WalSeq,
+    AttachEpoch, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId,
+    TopicId, WalSeq,
 };
 pub use names::{HeaderName, InvalidName, Key, TopicName};
 pub use peer::{
@@ -26,5 +27,7 @@ pub use peer::{
     PeerService,
 };
 pub use problem::{Effect, ErrorCode};
-pub use records::{ChildLink, Command, CommandError, Ownership, ParentLink, Reroute, SchemaVersion, TopicRecord};
-pub use witness::{Confirmed, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};
+pub use records::{
+    ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
+};
+pub use witness::{Confirmed, Copy, CopyMoved, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

@@ -51,7 +51,7 @@ mod tests {
     }
 
     fn owned(names: &str) -> Vec<Ownership> {
-        nodes(names).into_iter().map(|node| Ownership { node, epoch: OwnershipEpoch(1) }).collect()
+        nodes(names).into_iter().map(|node| Ownership::new(node, OwnershipEpoch(1))).collect()
     }
 
     fn added(of: &str, topic: u64, before: &str, count: u32) -> String {
@@ -79,7 +79,7 @@ mod tests {
         for (of, topic, count, more) in cases() {
             let members = &nodes("abcdefg")[..of];
             let first = owners_of_added(members, TopicId(topic), &[], count);
-            let before: Vec<_> = first.iter().map(|node| Ownership { node: node.clone(), epoch: OwnershipEpoch(1) }).collect();
+            let before: Vec<_> = first.iter().map(|node| Ownership::new(node.clone(), OwnershipEpoch(1))).collect();
             let then = owners_of_added(members, TopicId(topic), &before, more);
             assert_eq!((first.len(), then.len()), (count as usize, more as usize));
             let mut counts: BTreeMap<&NodeId, u32> = members.iter().map(|node| (node, 0)).collect();

@@ -6,13 +6,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use veena_consensus::{ApplyError, Door, FrozenState, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{LineageId, LogIndex};
+use veena_contract::{FeatureLevel, LineageId, LogIndex};
 
 use super::State;
 use crate::replica::Replica;
 
 /// The newest version of the log's commands that this program knows.
-const VERSION: u32 = 1;
+const VERSION: u32 = version_of(FeatureLevel::CURRENT);
+
+/// The version of what only members of a level understand.
+pub(super) const fn version_of(level: FeatureLevel) -> u32 {
+    1 + level.0
+}
 
 /// What the log carries. Operations are added at the end; one that an older program must not skip raises the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +27,16 @@ pub(crate) enum Operation {
     Lineage(LineageId),
     /// Changes the catalog.
     Catalog(Box<Command>),
+}
+
+impl Operation {
+    /// What every member has to know for it to be written.
+    pub(crate) fn level(&self) -> FeatureLevel {
+        match self {
+            Self::Lineage(_) => FeatureLevel::FIRST,
+            Self::Catalog(command) => command.level(),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -44,7 +59,7 @@ struct Answer {
 
 /// An operation as the log carries it.
 pub(crate) fn encode(op: Operation) -> serde_json::Result<Box<RawValue>> {
-    serde_json::value::to_raw_value(&Envelope { v: VERSION, op })
+    serde_json::value::to_raw_value(&Envelope { v: version_of(op.level()), op })
 }
 
 /// What the state machine said to an operation.

@@ -50,7 +50,7 @@ impl State {
         if !topic.owners.is_empty() {
             check_owners(topic.owners.len(), 0, topic.partitions)?;
         }
-        topic.owners.iter_mut().for_each(|owner| owner.epoch = FIRST_EPOCH);
+        topic.owners.iter_mut().for_each(|owner| *owner = first_owner(owner.node.clone()));
         topic.parent = None;
         topic.children.clear();
         topic.revision = 0;
@@ -115,7 +115,7 @@ impl State {
 const FIRST_EPOCH: OwnershipEpoch = OwnershipEpoch(1);
 
 fn first_owner(node: NodeId) -> Ownership {
-    Ownership { node, epoch: FIRST_EPOCH }
+    Ownership::new(node, FIRST_EPOCH)
 }
 
 /// All partitions have an owner, or none has: else the proposer counted partitions of another revision.

@@ -171,7 +171,7 @@ async fn a_node_without_a_cluster_says_so() {
 fn given_to(n: u64, node: &NodeId) -> Command {
     match create(n) {
         Command::CreateTopic { mut topic, attach } => {
-            let owner = Ownership { node: node.clone(), epoch: OwnershipEpoch::default() };
+            let owner = Ownership::new(node.clone(), OwnershipEpoch::default());
             topic.owners = vec![owner; topic.partitions as usize];
             Command::CreateTopic { topic, attach }
         }
