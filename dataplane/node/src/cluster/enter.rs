@@ -141,7 +141,7 @@ mod tests {
 
     use serde_json::json;
     use veena_consensus::NoPeers;
-    use veena_contract::{CallerGone, LineageId, NodeDirectory, PeerClass, PeerOp, PeerRequest, TopicRecord};
+    use veena_contract::{CallerGone, FeatureLevel, LineageId, NodeDirectory, PeerClass, PeerOp, PeerRequest, TopicRecord};
     use veena_metastore::{MemLog, MetastoreConfig};
     use veena_storage::disk::real::RealDisk;
 
@@ -190,7 +190,7 @@ mod tests {
             op: PeerOp::METADATA_MEMBERS,
             remaining: Duration::from_secs(10),
             caller: CallerGone::default(),
-            body: json!({"v": 1, "body": {"join": {"name": "b", "addr": "b:1"}}}).to_string().into(),
+            body: json!({"v": 1, "body": {"join": {"name": "b", "addr": "b:1", "level": FeatureLevel::CURRENT}}}).to_string().into(),
         };
         metastore.serve(joins).expect("a call of the metastore").await.expect("served");
         assert_eq!(metastore.nodes(), [me.clone(), NodeId("b".into())]);
