@@ -46,27 +46,28 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
 
     let places = Places::find(call.state).await;
     let Some(parent) = parent else {
-        let topic = placed(&places, record);
-        let view = catalog::propose(call.state, |_| Ok(Command::CreateTopic { topic: topic.clone(), attach: None })).await?;
+        let command = |view: &CatalogView| Ok(Command::CreateTopic { topic: placed(&places, view, record.clone(), &[])?, attach: None });
+        let view = catalog::propose(call.state, command).await?;
         return created(call, &view, &name, |topic| Topic { role: None, ..topic });
     };
     cluster::confirm(call.state, &parent).await?;
     let inherits = asked.partitions.unwrap_or(0) == 0;
     let view = propose_attached(call, &parent, delay_ms, |view, attachment| {
         let mut topic = record.clone();
+        let parent = catalog::topic(call.state, view, &parent)?;
         if inherits {
-            topic.partitions = catalog::topic(call.state, view, &parent)?.partitions;
+            topic.partitions = parent.partitions;
         }
-        Ok(Command::CreateTopic { topic: placed(&places, topic), attach: Some(attachment) })
+        Ok(Command::CreateTopic { topic: placed(&places, view, topic, &parent.owners)?, attach: Some(attachment) })
     })
     .await?;
     created(call, &view, &name, |topic| topic)
 }
 
 /// With an owner for each partition, in a cluster. The epoch is set by the state machine.
-fn placed(places: &Places, topic: TopicRecord) -> TopicRecord {
-    let owners = places.owners(topic.id, &[], topic.partitions);
-    TopicRecord { owners: owners.into_iter().map(|node| Ownership::new(node, OwnershipEpoch::default())).collect(), ..topic }
+fn placed(places: &Places, view: &CatalogView, topic: TopicRecord, parent: &[Ownership]) -> Result<TopicRecord, Problem> {
+    let owners = places.owners(view, topic.id, &[], parent, topic.partitions)?;
+    Ok(TopicRecord { owners: owners.into_iter().map(|node| Ownership::new(node, OwnershipEpoch::default())).collect(), ..topic })
 }
 
 fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, change: fn(Topic) -> Topic) -> Result<Answer, Problem> {

@@ -20,6 +20,7 @@ use crate::owners::elsewhere::QueueState;
 use crate::partition::{Partition, PartitionId};
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::discard::Orphans;
+use crate::produce::intake::Intake;
 use crate::produce::park::ParkedFiles;
 use crate::settle::SettleStore;
 use crate::streams::{Origin, Source};
@@ -53,6 +54,8 @@ pub struct Core {
     pub metrics: BrokerMetrics,
     /// The stream of owner-synchronous produces, minted at boot; only ids come from it.
     pub direct_stream: StreamId,
+    /// Produces under way.
+    pub intake: Intake,
     /// No new produce, no new waits.
     pub is_stopping: AtomicBool,
     /// Less room is free than the reserve.
@@ -264,6 +267,7 @@ impl Core {
             queue: QueueState::default(),
             metrics: BrokerMetrics::default(),
             direct_stream,
+            intake: Intake::default(),
             is_stopping: AtomicBool::new(false),
             is_disk_low: AtomicBool::new(false),
             disk_available_bytes: AtomicU64::new(0),

@@ -26,7 +26,7 @@ use crate::metrics::{BrokerMetrics, Histogram};
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
-use crate::produce::{accept, backlog, dispatch};
+use crate::produce::{accept, backlog, dispatch, intake};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::tasks::OnExit;
@@ -161,6 +161,12 @@ impl Broker {
         self.core.dispatch.queued()
     }
 
+    /// Is this node being taken out of its cluster, and has it nothing left that was produced at it? What it owns is another matter.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        intake::is_drained(&self.core)
+    }
+
     /// How many consumers wait for a message of this node now; those of other nodes too.
     #[must_use]
     pub fn parked(&self) -> usize {
@@ -212,6 +218,7 @@ impl Broker {
     /// # Errors
     /// [`ProduceError`].
     pub async fn produce(&self, tenant: &TenantId, topic: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
+        let _entered = intake::enter(&self.core)?;
         accept::produce(&self.core, tenant, topic, message).await
     }
 
@@ -220,6 +227,7 @@ impl Broker {
     /// # Errors
     /// [`BatchError`] with the first message that is refused.
     pub async fn produce_batch(&self, tenant: &TenantId, topic: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
+        let _entered = intake::enter(&self.core).map_err(|error| BatchError { index: 0, error })?;
         accept::produce_batch(&self.core, tenant, topic, messages).await
     }
 
@@ -233,6 +241,7 @@ impl Broker {
         topic: &TopicName,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
+        let _entered = intake::enter(&self.core).map_err(|error| BatchError { index: 0, error })?;
         accept::produce_committed(&self.core, tenant, topic, messages).await
     }
 

@@ -194,11 +194,23 @@ impl TopicRecord {
         self.owners.get(usize::try_from(index.get()).ok()?)
     }
 
+    /// The owner of the partition of this topic that partition `child` of a child goes with.
+    #[must_use]
+    pub fn partner_of(&self, child: PartitionIndex) -> Option<&Ownership> {
+        partner_of(&self.owners, child)
+    }
+
     /// The retention a delayed child of `delay_ms` needs: its delay and an hour (0 satisfies every delay).
     #[must_use]
     pub fn retention_covers(retention_ms: u64, delay_ms: u64) -> bool {
         retention_ms == 0 || delay_ms == 0 || retention_ms >= delay_ms.saturating_add(limits::RETENTION_MS_MIN)
     }
+}
+
+/// Among the owners of a parent's partitions, the one that a child's partition goes with.
+pub(crate) fn partner_of(parent: &[Ownership], child: PartitionIndex) -> Option<&Ownership> {
+    let index = usize::try_from(child.get()).ok()?.checked_rem(parent.len())?;
+    parent.get(index)
 }
 
 /// A child to attach as part of a command. Ids and streams are minted by the proposer, so that applying is deterministic.
@@ -466,4 +478,10 @@ pub enum CommandError {
     /// The partition is owned by another, or moves otherwise, than the proposer read.
     #[error("the ownership of the partition changed since it was read")]
     OwnershipChanged,
+    /// A node that is being taken out of the cluster gets nothing new.
+    #[error("{node} is being decommissioned and gets no new partitions")]
+    NodeDraining {
+        /// Which node.
+        node: NodeId,
+    },
 }

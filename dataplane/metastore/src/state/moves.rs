@@ -7,6 +7,9 @@ use super::State;
 
 impl State {
     pub(super) fn begin_move(&mut self, at: &PartitionAt, to: NodeId, token: MoveToken) -> Result<(), CommandError> {
+        if self.view.draining.contains(&to) {
+            return Err(CommandError::NodeDraining { node: to });
+        }
         self.change_owner(at, |owner| {
             match &owner.moving {
                 // Asked for again.

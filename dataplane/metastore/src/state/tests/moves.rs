@@ -156,7 +156,13 @@ fn nodes_drain_until_it_is_said_that_they_do_not() {
     let mut state = state([drain("b", true), drain("a", true), drain("b", true)]);
     let draining = |state: &State| state.view().draining.iter().map(NodeId::to_string).collect::<Vec<_>>();
     assert_eq!(draining(&state), ["a", "b"]);
+    let refused = |node: &str| Err(CommandError::NodeDraining { node: node_id(node) });
+    assert_eq!(state.apply(create_on("t", 1, &["c", "b", "c"])), refused("b"), "it gets nothing new");
+    state.apply(create_on("t", 1, &["c", "c", "c"])).expect("taken");
+    assert_eq!(state.apply(grow_on("t", 1, 4, &["a"])), refused("a"));
+    assert_eq!(state.apply(begin(1, "b", A)), refused("b"));
     state.apply(drain("a", false)).expect("taken back");
+    state.apply(begin(1, "a", A)).expect("it gets something again");
     state.apply(drain("c", false)).expect("it never was");
     assert_eq!(draining(&state), ["b"]);
 }
