@@ -17,6 +17,7 @@ use crate::consume::lease::MonoMs;
 use crate::fanout::reconcile::Fanout;
 use crate::metrics::BrokerMetrics;
 use crate::owners::elsewhere::QueueState;
+use crate::owners::moves::Moves;
 use crate::partition::{Partition, PartitionId};
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::discard::Orphans;
@@ -50,6 +51,8 @@ pub struct Core {
     pub fanout: Fanout,
     /// What consumers of one node have at another.
     pub queue: QueueState,
+    /// Partitions that come and go.
+    pub moves: Moves,
     /// Counters.
     pub metrics: BrokerMetrics,
     /// The stream of owner-synchronous produces, minted at boot; only ids come from it.
@@ -265,6 +268,7 @@ impl Core {
             parked,
             fanout: Fanout::default(),
             queue: QueueState::default(),
+            moves: Moves::default(),
             metrics: BrokerMetrics::default(),
             direct_stream,
             intake: Intake::default(),

@@ -15,6 +15,7 @@ mod growth;
 mod housekeeping;
 mod lost_wal;
 mod model;
+mod moves;
 mod net;
 mod owners;
 mod park;
