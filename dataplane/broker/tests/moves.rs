@@ -8,8 +8,11 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
-use veena_contract::{Command, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, TopicId, TopicRecord, limits};
+use veena_contract::{
+    Command, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, TopicId, TopicRecord, limits,
+};
 use veena_storage::disk::Disk;
+use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, Op};
 
 use crate::net::{Cluster, Fault, NODES, node_id, owned_by};
 use crate::support::{FakeCatalog, Node, Proposal, Seeded, link, name, replay_all, tenant, text, topic};
@@ -84,20 +87,41 @@ async fn put(node: &Node, payload: &str) {
     node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
 }
 
-/// Takes what one partition has, through any node.
+/// Takes messages of any partition.
 async fn take(node: &Node, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
-    let request = ConsumeRequest {
-        tenant: tenant(),
-        topic: name("orders"),
-        partition: None,
-        messages_max,
-        bytes_max: limits::CONSUME_SCAN_BYTES_MAX,
-        wait: Duration::from_millis(wait_ms),
-    };
-    let Ok(found) = node.broker.consume(request).await else { return Vec::new() };
+    take_of(node, None, messages_max, wait_ms).await
+}
+
+async fn take_of(node: &Node, partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
+    let found = node.broker.consume(wanted(partition, messages_max, wait_ms)).await.expect("a consumer is never refused for a move");
     let messages = found.messages().to_vec();
     found.written();
     messages
+}
+
+fn wanted(partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) -> ConsumeRequest {
+    ConsumeRequest {
+        tenant: tenant(),
+        topic: name("orders"),
+        partition,
+        messages_max,
+        bytes_max: limits::CONSUME_SCAN_BYTES_MAX,
+        wait: Duration::from_millis(wait_ms),
+    }
+}
+
+/// Owner-synchronous, until it is taken; while a partition moves it may be refused, and has not been stored then.
+async fn commit(node: &Node, payload: &str) {
+    loop {
+        let payload = Bytes::copy_from_slice(payload.as_bytes());
+        let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), payload };
+        let results = node.broker.produce_committed(&tenant(), &name("orders"), vec![message]).await.expect("checked");
+        match &results[0] {
+            Ok(_) => return,
+            Err(error) => assert_eq!(error.effect(), Effect::None, "{error}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn ack(node: &Node, delivery: &Delivery) -> bool {
@@ -178,10 +202,14 @@ impl Traffic {
         let living: Vec<&str> = NODES.into_iter().filter(|node| !dead.contains(node)).collect();
         let any = || living[usize::try_from(entropy.next_u64()).unwrap_or(0) % living.len()];
         for _ in 0..3 {
-            put(cluster.node(any()), &long(self.sent)).await;
+            match entropy.next_u64() % 4 {
+                0 => commit(cluster.node(any()), &long(self.sent)).await,
+                _ => put(cluster.node(any()), &long(self.sent)).await,
+            }
             self.sent += 1;
         }
-        let found = take(cluster.node(any()), 2, 20).await;
+        let partition = entropy.next_u64().is_multiple_of(2).then_some(INDEX);
+        let found = take_of(cluster.node(any()), partition, 2, entropy.next_u64() % 40).await;
         for delivery in &found {
             let payload = &text(delivery)[..4];
             assert!(!self.acked.contains_key(payload), "{payload} was acked and comes again");
@@ -455,17 +483,9 @@ async fn what_a_client_did_not_get_comes_at_once_though_its_partition_has_moved_
     put(cluster.node("a"), "0000").await;
     put(cluster.node("a"), "0001").await;
     cluster.settle_down().await;
-    let request = |wait| ConsumeRequest {
-        tenant: tenant(),
-        topic: name("orders"),
-        partition: None,
-        messages_max: 1,
-        bytes_max: 1_000,
-        wait: Duration::from_millis(wait),
-    };
     // One is on its way to a client of the owner, one to a client of another node.
-    let here = cluster.node("b").broker.consume(request(0)).await.expect("found");
-    let there = cluster.node("a").broker.consume(request(0)).await.expect("found");
+    let here = cluster.node("b").broker.consume(wanted(None, 1, 0)).await.expect("found");
+    let there = cluster.node("a").broker.consume(wanted(None, 1, 0)).await.expect("found");
     assert_eq!((here.messages().len(), there.messages().len()), (1, 1));
     begin(&cluster, "c", 7);
     until_at(&cluster, "c").await;
@@ -486,15 +506,7 @@ async fn a_parked_consumer_is_served_by_the_new_owner() {
         .map(|node| {
             let broker = cluster.node(node).broker.clone();
             tokio::spawn(async move {
-                let request = ConsumeRequest {
-                    tenant: tenant(),
-                    topic: name("orders"),
-                    partition: Some(INDEX),
-                    messages_max: 1,
-                    bytes_max: 1_000,
-                    wait: Duration::from_secs(60),
-                };
-                let found = broker.consume(request).await.expect("no error");
+                let found = broker.consume(wanted(Some(INDEX), 1, 60_000)).await.expect("no error");
                 let count = found.messages().len();
                 found.written();
                 count
@@ -626,4 +638,77 @@ async fn nothing_is_set_aside_that_the_leader_does_not_confirm() {
     assert_eq!(dirs(&cluster, "b"), ["p00001"]);
     cluster.catalog.set_leaderless(false);
     until("it is set aside", || dirs(&cluster, "b").is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_nobody_has_used_moves_too() {
+    let cluster = cluster(1).await;
+    begin(&cluster, "c", 7);
+    until_at(&cluster, "c").await;
+    put(cluster.node("a"), "0000").await;
+    cluster.settle_down().await;
+    assert_eq!(stored(&cluster).await, ["0000"]);
+    assert_eq!(take(cluster.node("b"), 1, 0).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_is_not_taken_for_what_was_left() {
+    let cluster = cluster(1).await;
+    for n in 0..30 {
+        put(cluster.node("a"), &long(n)).await;
+    }
+    cluster.settle_down().await;
+    cluster.net.fail_op("c", "b", PeerOp::OWNER_COPY, Fault::Delay(Duration::from_millis(60)));
+    cluster.catalog.next_proposals([Proposal::Made].into_iter().chain([Proposal::NeverSent; 8]));
+    begin(&cluster, "c", 7);
+    // Whatever changes in the catalog, what is left of moves is looked for.
+    let others = async {
+        for id in 100.. {
+            cluster.catalog.put(topic(&format!("other-{id}"), id, 1));
+            sleep(Duration::from_millis(70)).await;
+        }
+    };
+    tokio::select! {
+        () = until_at(&cluster, "c") => {}
+        () = others => {}
+    }
+    assert_eq!(stored(&cluster).await.len(), 30);
+    let aside = cluster.members[2].disk.list("/data/quarantine".as_ref()).expect("listed");
+    assert!(aside.is_empty(), "{aside:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_fail_for_a_while_hold_a_move_up_and_break_nothing() {
+    let failing = [
+        ("b", Op::Sync, "/settle"),
+        ("b", Op::Create, "copy.cell"),
+        ("b", Op::Read, "/p00001/"),
+        ("c", Op::Create, "/p00001."),
+        ("c", Op::Write, "/p00001."),
+        ("c", Op::Sync, "/p00001."),
+        ("c", Op::SyncDir, "/0000000000000001"),
+        ("c", Op::Rename, "/p00001."),
+        ("c", Op::Sync, "/settle"),
+    ];
+    for (round, (node, op, path)) in failing.into_iter().enumerate() {
+        for after in [0, 1, 3] {
+            let cluster = cluster(round as u64 * 10 + after).await;
+            for n in 0..20 {
+                put(cluster.node("a"), &long(n)).await;
+            }
+            cluster.settle_down().await;
+            let taken = take(cluster.node("a"), 2, 0).await;
+            assert!(ack(cluster.node("a"), &taken[0]).await);
+            let disk = &cluster.members.iter().find(|member| member.name == node).expect("one of three").disk;
+            disk.inject(DiskFault { op, path_contains: path.into(), after, times: 2, kind: FaultKind::Eio });
+            begin(&cluster, "c", 7);
+            put(cluster.node("a"), &long(20)).await;
+            until_at(&cluster, "c").await;
+            cluster.settle_down().await;
+            let what = format!("{op:?} of {path} at {node} after {after}");
+            assert_eq!(stored(&cluster).await, (0..21).map(|n| format!("{n:04}")).collect::<Vec<_>>(), "{what}");
+            assert!(ack(cluster.node("b"), &taken[1]).await, "{what}");
+            assert_eq!(take(cluster.node("a"), 1, 0).await[0].offset, Offset(2), "{what}");
+        }
+    }
 }
