@@ -85,7 +85,16 @@ pub(crate) fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
     let cluster = call.state.parts.cluster.as_deref();
     let moves = view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant);
     let moves = moves.map(|(topic, index, owner, moving)| move_shown(cluster.filter(|_| is_detailed), &view, topic, index, owner, moving));
-    Ok(answer::json(StatusCode::OK, &ClusterMoves { moves: moves.collect() }))
+    let mut moves: Vec<ClusterMove> = moves.collect();
+    if is_detailed {
+        let progress = call.state.parts.broker.moves();
+        for (shown, (.., moving)) in moves.iter_mut().zip(view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant)) {
+            let here = progress.iter().find(|here| here.token == moving.token);
+            shown.worker = here.map(|here| format!("{}, {} bytes copied", here.phase, here.copied_bytes));
+            shown.worker_error = here.and_then(|here| here.last_error.clone());
+        }
+    }
+    Ok(answer::json(StatusCode::OK, &ClusterMoves { moves }))
 }
 
 /// One move; in detail, with what is known of the two nodes.
@@ -121,6 +130,7 @@ fn move_shown(
         from_status: status(&owner.node).map(str::to_owned),
         to_status: status(&moving.to).map(str::to_owned),
         blocked: blocked.map(str::to_owned),
+        ..ClusterMove::default()
     }
 }
 

@@ -219,6 +219,7 @@ impl From<CommandError> for Problem {
             CommandError::Changed | CommandError::OwnershipChanged | CommandError::SchemaBaseVersion { .. } => {
                 (StatusCode::CONFLICT, ErrorCode::Conflict)
             }
+            CommandError::NodeChanged { .. } => (StatusCode::CONFLICT, ErrorCode::Blocked),
             CommandError::NodeDraining { .. } => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Draining),
             CommandError::RoleConflict { .. } | CommandError::SchemaParentManaged => (StatusCode::CONFLICT, ErrorCode::RoleConflict),
             CommandError::TooManyChildren { .. } | CommandError::LimitReached { .. } => (StatusCode::CONFLICT, ErrorCode::LimitReached),

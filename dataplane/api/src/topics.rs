@@ -9,8 +9,8 @@ use veena_broker::message;
 use veena_client::bodies::{CreateTopic, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList};
 use veena_contract::records::Attachment;
 use veena_contract::{
-    AttachEpoch, CatalogView, Command, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, StreamId, TopicId, TopicName, TopicRecord,
-    limits,
+    AttachEpoch, CatalogView, Command, NodeId, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, Standing, StreamId, TopicId,
+    TopicName, TopicRecord, limits,
 };
 
 use crate::answer::{self, Answer};
@@ -248,7 +248,8 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     let first = only.map_or(0, PartitionIndex::get);
     // Of a partition that nobody was ever named for, the owner is the only node there is.
     let owner_of = |index| record.owner_of(PartitionIndex(index)).map_or(&call.state.parts.node, |owner| &owner.node);
-    let partition_stats: Vec<_> = (first..).zip(stats).map(|(index, stats)| partition_stats(index, stats, &owner_of(index).0)).collect();
+    let stats = (first..).zip(stats).map(|(index, stats)| partition_stats(call.state, index, stats, owner_of(index)));
+    let partition_stats: Vec<_> = stats.collect();
     let described = TopicDetail {
         partial: partition_stats.iter().any(|stats| stats.status.as_deref() != Some("ok")),
         topic: shape::topic(&view, record),
@@ -259,12 +260,17 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     Ok(answer::json(StatusCode::OK, &described))
 }
 
-fn partition_stats(index: u32, stats: Option<message::PartitionStats>, node: &str) -> PartitionStats {
+fn partition_stats(state: &ApiState, index: u32, stats: Option<message::PartitionStats>, owner: &NodeId) -> PartitionStats {
+    let liveness = match state.parts.cluster.as_ref().map(|cluster| cluster.standing(owner)) {
+        Some(Standing::Dead) => "dead",
+        Some(Standing::NotAMember) => "unknown",
+        Some(Standing::Alive) | None => "unreachable",
+    };
     let placeholder = PartitionStats {
         index: index.into(),
-        owner_node: Some(node.to_owned()),
+        owner_node: Some(owner.to_string()),
         status: Some("owner_unavailable".to_owned()),
-        owner_liveness: Some("unreachable".to_owned()),
+        owner_liveness: Some(liveness.to_owned()),
         frontier: Some(0),
         leased: Some(0),
         acked_ahead: Some(0),

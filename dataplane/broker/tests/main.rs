@@ -5,6 +5,7 @@ mod apart;
 mod attachments;
 mod copying;
 mod damage;
+mod draining;
 mod engine;
 mod faults;
 mod former;

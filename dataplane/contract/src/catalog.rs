@@ -25,6 +25,8 @@ pub struct CatalogView {
     pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
     /// The nodes that are being taken out of the cluster: they get nothing new.
     pub draining: OrdSet<NodeId>,
+    /// Those of them that have nothing any more and do not come back.
+    pub leaving: OrdSet<NodeId>,
 }
 
 impl CatalogView {

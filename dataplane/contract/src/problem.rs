@@ -125,7 +125,7 @@ codes! {
     RequestTimeout = "request_timeout", true, None;
     /// The node is being taken out of its cluster and takes no new messages.
     Draining = "draining", true, None;
-    /// A node cannot be taken out of its cluster.
+    /// A node cannot be taken out of its cluster, or not kept any more.
     Blocked = "blocked", false, None;
 }
 

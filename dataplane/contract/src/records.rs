@@ -374,6 +374,16 @@ pub enum Command {
         /// Is it?
         draining: bool,
     },
+    /// Lets a node go that is being taken out and has no partitions. From here on that is not taken back: it ceases to be a member.
+    LetGo {
+        /// Which node.
+        node: NodeId,
+    },
+    /// Forgets that a node was taken out. Proposed when it has long ceased to be a member.
+    NodeGone {
+        /// Which node.
+        node: NodeId,
+    },
 }
 
 impl Command {
@@ -393,7 +403,9 @@ impl Command {
             | Self::FreezePartition { .. }
             | Self::FlipOwner { .. }
             | Self::AbortMove { .. }
-            | Self::SetDraining { .. } => FeatureLevel::MOVES,
+            | Self::SetDraining { .. }
+            | Self::LetGo { .. }
+            | Self::NodeGone { .. } => FeatureLevel::MOVES,
         }
     }
 }
@@ -478,6 +490,14 @@ pub enum CommandError {
     /// The partition is owned by another, or moves otherwise, than the proposer read.
     #[error("the ownership of the partition changed since it was read")]
     OwnershipChanged,
+    /// The node cannot be let go, or kept, any more or yet.
+    #[error("{node} {reason}")]
+    NodeChanged {
+        /// Which node.
+        node: NodeId,
+        /// What is so.
+        reason: String,
+    },
     /// A node that is being taken out of the cluster gets nothing new.
     #[error("{node} is being decommissioned and gets no new partitions")]
     NodeDraining {

@@ -374,7 +374,7 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[],
         body: Body::None,
         answers: &[answer(204, "It stays.", Shape::Nothing)],
-        refusals: &[BAD_QUERY, NO_MEMBER, PANIC, METADATA],
+        refusals: &[BAD_QUERY, NO_MEMBER, refused(409, &[Blocked]), PANIC, METADATA],
     },
     Operation {
         route: Route::ClusterForget,

@@ -105,6 +105,12 @@ pub struct ClusterMove {
     /// Why it does not go on: `source_dead`, `target_dead` or `target_not_member`. With `detail=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
+    /// What the node that was asked is doing for it, if it is the one that is to own it. With `detail=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// What went wrong there last. With `detail=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_error: Option<String>,
 }
 
 /// A move that was ended.

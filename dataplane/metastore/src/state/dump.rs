@@ -20,6 +20,8 @@ struct Dump {
     topics: Vec<TopicRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     draining: Vec<NodeId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    leaving: Vec<NodeId>,
 }
 
 impl State {
@@ -39,6 +41,7 @@ impl State {
             applied: self.view.applied,
             topics: topics.collect(),
             draining: self.view.draining.iter().cloned().collect(),
+            leaving: self.view.leaving.iter().cloned().collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
@@ -63,6 +66,7 @@ impl State {
         let mut state = Self { lineage: dump.lineage, ..Self::default() };
         state.view.applied = dump.applied;
         state.view.draining = dump.draining.into_iter().collect();
+        state.view.leaving = dump.leaving.into_iter().collect();
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

@@ -122,11 +122,16 @@ impl StateMachine for CatalogMachine {
         Ok(())
     }
 
-    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty.
+    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty. Closed to that of
+    /// a node on its way out, too: it would be taken out again at once.
     fn door(&self) -> Door {
         let replica = Arc::clone(&self.replica);
         Box::new(move |node| {
-            let partitions = replica.view().partitions_of(node);
+            let view = replica.view();
+            if view.draining.contains(node) {
+                return Some(format!("{node} is being taken out of this cluster: wait a moment, or start under another name"));
+            }
+            let partitions = view.partitions_of(node);
             (partitions > 0).then(|| {
                 format!(
                     "partitions of this cluster belong to {node} ({partitions} of them), and it comes with a data directory that is new: they \

@@ -136,7 +136,8 @@ impl Controller {
                 warn!(topic = %at.topic, partition = %at.index, move = %token, why, "a move is aborted");
                 Command::AbortMove { at, token }
             }
-            Action::Unmark { node } => Command::SetDraining { node, draining: false },
+            Action::Unmark { node } => Command::NodeGone { node },
+            Action::LetGo { node } => Command::LetGo { node },
             Action::Remove { node } => {
                 return match self.metastore.remove(&node).await {
                     Ok(()) => {

@@ -29,7 +29,9 @@ pub(super) enum Action {
     Begin { at: PartitionAt, to: NodeId },
     /// End a move that cannot be completed.
     Abort { at: PartitionAt, token: MoveToken, why: &'static str },
-    /// Take a member out, of which nothing is needed any more.
+    /// Record that a member has nothing any more and leaves: from here on nobody keeps it.
+    LetGo { node: NodeId },
+    /// Take a member out that has been let go.
     Remove { node: NodeId },
     /// Forget that a node was being taken out: it is gone.
     Unmark { node: NodeId },
@@ -243,7 +245,8 @@ impl<'a> Draft<'a> {
                 && obstacles(self.view, self.seats, &seat.node).iter().all(is_no_obstacle_at_last)
         });
         if let Some(seat) = ready {
-            self.actions.push(Action::Remove { node: seat.node.clone() });
+            let node = seat.node.clone();
+            self.actions.push(if self.view.leaving.contains(&node) { Action::Remove { node } } else { Action::LetGo { node } });
         }
     }
 }

@@ -205,14 +205,13 @@ impl Watch {
         Some(format!("the clock of this node is {} ms {direction} the leader's; set it right", ahead_ms.unsigned_abs()))
     }
 
-    /// A node that was taken out is told of it by nobody; but it was marked, and those that answer it do not know it any more.
+    /// A node that was taken out is told of it by nobody; but those that answer it do not know it any more. One that has just come is not
+    /// known to all either: it follows a leader, and is not marked.
     fn was_taken_out(&self) -> bool {
-        if !self.metastore.view().draining.contains(&self.me) {
-            return false;
-        }
+        let is_in = || !self.metastore.view().draining.contains(&self.me) && self.metastore.status().has_leader;
         let seen = self.seen.lock();
         let mut signs = seen.values().filter(|seen| seen.silent.is_zero()).filter_map(|seen| seen.sign.as_ref()).peekable();
-        signs.peek().is_some() && signs.all(|sign| !sign.knows_you)
+        signs.peek().is_some() && signs.all(|sign| !sign.knows_you) && !is_in()
     }
 
     /// How long a member has been silent. `None` for a node that is none.

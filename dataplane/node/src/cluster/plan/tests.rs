@@ -50,11 +50,12 @@ fn steady() -> Timing {
     Timing { is_steady: true, ..Timing::default() }
 }
 
-/// What is planned, in short: `begin 1/0 b`, `abort 1/0`, `remove a`, `unmark a`.
+/// What is planned, in short: `begin 1/0 b`, `abort 1/0`, `let go a`, `remove a`, `unmark a`.
 fn planned(view: &CatalogView, members: &[(&str, &str)], timing: &Timing) -> Vec<String> {
     let show = |action| match action {
         Action::Begin { at, to } => format!("begin {}/{} {to}", at.topic.0, at.index),
         Action::Abort { at, .. } => format!("abort {}/{}", at.topic.0, at.index),
+        Action::LetGo { node } => format!("let go {node}"),
         Action::Remove { node } => format!("remove {node}"),
         Action::Unmark { node } => format!("unmark {node}"),
     };
@@ -70,7 +71,9 @@ fn a_node_that_is_taken_out_is_emptied_onto_those_that_have_least_and_then_let_g
     let moving = view([topic(1, &["a", "d>b", "b", "d>c!", "c", "a"])], &["d"]);
     assert_eq!(planned(&moving, &FOUR, &steady()), [""; 0], "it is under way");
     let empty = view([topic(1, &["a", "b", "c"])], &["d"]);
-    assert_eq!(planned(&empty, &FOUR, &Timing::default()), ["remove d"]);
+    assert_eq!(planned(&empty, &FOUR, &Timing::default()), ["let go d"]);
+    let leaving = CatalogView { leaving: empty.draining.clone(), ..empty.clone() };
+    assert_eq!(planned(&leaving, &FOUR, &Timing::default()), ["remove d"], "nobody can keep it any more");
     let gone = Timing { gone: [node("d")].into(), ..Timing::default() };
     assert_eq!(planned(&empty, &FOUR[..3], &gone), ["unmark d"]);
     assert_eq!(planned(&empty, &FOUR[..3], &Timing::default()), [""; 0], "what was begun before may still name it");
@@ -87,14 +90,14 @@ fn a_node_is_let_go_only_when_nothing_is_in_it_and_enough_voters_stay() {
     ] {
         assert_eq!(planned(&empty, &members, &Timing::default()), [""; 0], "{why}");
     }
-    assert_eq!(planned(&empty, &[("a", "L"), ("b", "v"), ("d", "0")], &Timing::default()), ["remove d"], "it does not vote");
+    assert_eq!(planned(&empty, &[("a", "L"), ("b", "v"), ("d", "0")], &Timing::default()), ["let go d"], "it does not vote");
     let target = view([topic(1, &["a>d!", "b", "c"])], &["d"]);
     assert_eq!(planned(&target, &FOUR, &Timing::default()), [""; 0], "what is frozen may end there yet");
     // The leader goes too, after all others, and one at a time.
     let both = view([topic(1, &["b", "c", "b"])], &["a", "d"]);
     let members = [("a", "L0"), ("b", "v"), ("c", "v"), ("d", "v0"), ("e", "v")];
-    assert_eq!(planned(&both, &members, &Timing::default()), ["remove d"]);
-    assert_eq!(planned(&both, &[("a", "L0"), ("b", "v"), ("c", "v"), ("e", "v")], &Timing::default()), ["remove a"]);
+    assert_eq!(planned(&both, &members, &Timing::default()), ["let go d"]);
+    assert_eq!(planned(&both, &[("a", "L0"), ("b", "v"), ("c", "v"), ("e", "v")], &Timing::default()), ["let go a"]);
 }
 
 #[test]
