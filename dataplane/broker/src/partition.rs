@@ -263,6 +263,8 @@ impl Partition {
                 core.fanout.suspects.on_opened(core, self.id, &table);
                 *slot = OwnerSlot::Open(Box::new(Owner { log, table }));
                 self.serving.store(Some(Arc::clone(&serving)));
+                // Only now: who finds that nothing is arriving looks for a lease there.
+                self.has_arrived();
                 *self.asleep.lock() = None;
                 self.touch(now);
                 core.note_open(self.id);
@@ -304,8 +306,8 @@ impl Partition {
         }
         let state = self.restored_state(core, log.log_id(), log.log_end(), is_new);
         let mut leases = LeaseTable::restore(&state);
-        if let Some(arrived) = self.take_arrived() {
-            leases.take_over(&arrived);
+        if let Some(arrived) = &*self.arrived.lock() {
+            leases.take_over(arrived);
         }
         Arc::new(Mutex::new(leases))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
+use veena_broker::errors::SettleError;
 use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
 use veena_contract::{
     Command, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, TopicId, TopicRecord, limits,
@@ -125,8 +126,12 @@ async fn commit(node: &Node, payload: &str) {
 }
 
 async fn ack(node: &Node, delivery: &Delivery) -> bool {
+    try_ack(node, delivery).await.is_ok()
+}
+
+async fn try_ack(node: &Node, delivery: &Delivery) -> Result<(), SettleError> {
     let handle = delivery.lease.expect("a lease").handle;
-    node.broker.settle(&tenant(), &name("orders"), handle, Settle::Ack).await.is_ok()
+    node.broker.settle(&tenant(), &name("orders"), handle, Settle::Ack).await
 }
 
 fn dirs(cluster: &Cluster, node: &str) -> Vec<String> {
@@ -218,11 +223,9 @@ impl Traffic {
         self.held.extend(found);
         while self.held.len() > 3 {
             let delivery = self.held.remove(0);
-            if ack(cluster.node(any()), &delivery).await {
-                *self.acked.entry(text(&delivery)[..4].to_owned()).or_default() += 1;
-            } else {
-                panic!("a lease of {} that is held for minutes was lost", &text(&delivery)[..4]);
-            }
+            let payload = text(&delivery)[..4].to_owned();
+            try_ack(cluster.node(any()), &delivery).await.unwrap_or_else(|error| panic!("{payload}, whose lease lives: {error:?}"));
+            *self.acked.entry(payload).or_default() += 1;
         }
         sleep(Duration::from_millis(entropy.next_u64() % 60)).await;
     }

@@ -65,9 +65,9 @@ pub async fn settle_each(
         }
         if !away.is_empty() {
             let answers = Box::pin(settle(core, &away, how)).await;
-            for ((place, lease), answer) in places.into_iter().zip(&away).zip(answers) {
-                // Nothing was done, and it may be another node's by now.
-                let is_open = matches!(answer, Err(SettleError::NotReached)) && is_moving(core, lease);
+            for ((place, lease), (answer, is_said)) in places.into_iter().zip(&away).zip(answers) {
+                // Nothing was done, and it may be another node's by now: the one asked says so, or this one sees it.
+                let is_open = matches!(answer, Err(SettleError::NotReached)) && (is_said || is_moving(core, lease));
                 results[place] = (!is_open).then_some(answer);
             }
         }
@@ -90,9 +90,9 @@ fn is_moving(core: &Core, lease: &Away) -> bool {
     moves::ownership(&view, id).is_some_and(|(_, owner)| owner.epoch != lease.epoch || owner.moving.is_some())
 }
 
-/// Settles leases of other nodes, one call to each; answers in the order given.
-async fn settle(core: &Core, leases: &[Away], how: Settle) -> Vec<Result<(), SettleError>> {
-    let mut results: Vec<_> = leases.iter().map(|_| Err(SettleError::NotReached)).collect();
+/// Settles leases of other nodes, one call to each; answers in the order given, and whether each was said by the node asked.
+async fn settle(core: &Core, leases: &[Away], how: Settle) -> Vec<(Result<(), SettleError>, bool)> {
+    let mut results: Vec<_> = leases.iter().map(|_| (Err(SettleError::NotReached), false)).collect();
     let mut by_owner: BTreeMap<(NodeId, TopicId), Vec<usize>> = BTreeMap::new();
     for (at, lease) in leases.iter().enumerate() {
         by_owner.entry((lease.addr.node.clone(), lease.topic)).or_default().push(at);
@@ -103,20 +103,25 @@ async fn settle(core: &Core, leases: &[Away], how: Settle) -> Vec<Result<(), Set
         async move { (settle_at(core, addr, &Settling { topic, how, handles }).await, places) }
     });
     for (answers, places) in join_all(calls).await {
+        let (answers, is_said) = match answers {
+            Ok(answers) => (answers, true),
+            Err(error) => (vec![Err(error); places.len()], false),
+        };
         for (at, answer) in places.into_iter().zip(answers) {
-            results[at] = answer;
+            results[at] = (answer, is_said);
         }
     }
     results
 }
 
-async fn settle_at(core: &Core, addr: &PeerAddr, settling: &Settling) -> Vec<Result<(), SettleError>> {
+/// What the owner says of each; an error if it says nothing.
+async fn settle_at(core: &Core, addr: &PeerAddr, settling: &Settling) -> Result<Vec<Result<(), SettleError>>, SettleError> {
     let count = settling.handles.len();
     let timeout = Duration::from_millis(limits::OWNER_SETTLE_MS_MAX);
     let answer = call(core, addr, PeerOp::OWNER_SETTLE, PeerClass::Settle, timeout, settling.encode()).await;
     let error = match answer {
         Ok(answer) => match take_settled(answer) {
-            Ok(results) if results.len() == count => return results,
+            Ok(results) if results.len() == count => return Ok(results),
             Ok(_) | Err(_) => {
                 debug!(node = %addr.node, "an owner's answer to an ack cannot be read");
                 SettleError::OutcomeUnknown
@@ -130,7 +135,7 @@ async fn settle_at(core: &Core, addr: &PeerAddr, settling: &Settling) -> Vec<Res
             }
         }
     };
-    vec![Err(error); count]
+    Err(error)
 }
 
 /// Settles leases of this node for a client of another.

@@ -81,13 +81,8 @@ impl Partition {
         self.arrived.lock().is_some()
     }
 
-    /// It has not become this node's.
-    pub fn turn_back(&self) {
+    /// It is open here, with the leases that came, or it has not become this node's.
+    pub fn has_arrived(&self) {
         *self.arrived.lock() = None;
-    }
-
-    /// The first open takes the leases that came with the partition.
-    pub(super) fn take_arrived(&self) -> Option<Arrived> {
-        self.arrived.lock().take()
     }
 }

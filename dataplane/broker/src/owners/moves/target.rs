@@ -83,7 +83,7 @@ async fn run(core: &Arc<Core>, id: PartitionId, incoming: &Incoming) {
             return arrive(core, &partition, record).await;
         }
         if move_of(owner, incoming.token).is_none_or(|moving| Some(&moving.to) != me(core)) {
-            partition.turn_back();
+            partition.has_arrived();
             info!(partition = %partition.dir.display(), token = %incoming.token, "a partition does not come here after all");
             return;
         }
