@@ -54,21 +54,26 @@ impl Cluster {
     /// As many nodes, all of them voters.
     pub(crate) async fn of(count: usize) -> Self {
         let mut cluster = Self { dir: scratch(), nodes: Vec::new(), peers: Vec::new() };
-        for number in 1..=count {
-            let peer = peer_addr();
-            let config = config(cluster.dir.path(), &name(number), peer);
-            let config = match cluster.peers.first() {
-                None => with(config, "VEENA_CLUSTER_BOOTSTRAP", "true"),
-                Some(_) => cluster.joining(config),
-            };
-            cluster.nodes.push(NodeProcess::start(config).await.expect("a node starts"));
-            cluster.peers.push(peer);
+        for _ in 0..count {
+            cluster.add().await;
         }
         until("all vote", || async {
             members(&cluster.nodes[0]).await.iter().filter(|member| member.voter == Some(true)).count() == count
         })
         .await;
         cluster
+    }
+
+    /// One more node, which joins; the first one founds.
+    pub(crate) async fn add(&mut self) {
+        let peer = peer_addr();
+        let config = config(self.dir.path(), &name(self.nodes.len() + 1), peer);
+        let config = match self.peers.first() {
+            None => with(config, "VEENA_CLUSTER_BOOTSTRAP", "true"),
+            Some(_) => self.joining(config),
+        };
+        self.nodes.push(NodeProcess::start(config).await.expect("a node starts"));
+        self.peers.push(peer);
     }
 
     fn joining(&self, config: NodeConfig) -> NodeConfig {

@@ -19,6 +19,9 @@ use crate::support::{
 /// By when a node that was killed is taken for dead by all others.
 const DEAD_WITHIN: Duration = Duration::from_millis(2 * limits::MEMBER_DEAD_MS);
 
+/// By when two partitions have moved onto a node that has come.
+const BALANCED_WITHIN: Duration = Duration::from_millis(2 * limits::REBALANCE_AFTER_MS);
+
 fn veena(node: &NodeProcess, words: &[&str]) -> (bool, String) {
     let output = Command::new(BIN).arg("cluster").args(words).args(["-s", &node.addr().to_string()]).output().expect("it runs");
     let text = [output.stdout, output.stderr].concat();
@@ -138,6 +141,25 @@ async fn the_leader_leaves_under_load_and_everything_it_had_is_served_by_the_oth
     let told = refused(cluster.nodes[leaving].config()).await;
     assert!(told.contains("no member of the cluster any more"), "{told}");
     others.iter().for_each(|at| assert_clean_log(&cluster.nodes[*at]));
+}
+
+#[tokio::test]
+async fn partitions_move_onto_a_node_that_has_come_once_all_have_been_well_for_a_while() {
+    let mut cluster = Cluster::of(2).await;
+    create_until_there(&cluster.nodes[0], "orders", 6).await;
+    let sent: Vec<String> = (0..60).map(|number| format!("message {number}")).collect();
+    produce_all(&mut cluster.client(1), "orders", &sent).await;
+    let begin = Instant::now();
+    cluster.add().await;
+    let owned = async || members(&cluster.nodes[2]).await.into_iter().map(|member| member.owned_partitions).collect::<Vec<_>>();
+    while owned().await != [2, 2, 2] {
+        assert!(begin.elapsed() < BALANCED_WITHIN, "{:?}", owned().await);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(limits::REBALANCE_AFTER_MS), "not at once");
+    let read = consume_exactly(&mut cluster.client(2), "orders", sent.len()).await;
+    assert_eq!(texts(&read).into_iter().collect::<BTreeSet<_>>(), sent.into_iter().collect());
+    cluster.nodes.iter().for_each(assert_clean_log);
 }
 
 #[tokio::test]
