@@ -715,3 +715,37 @@ async fn files_that_fail_for_a_while_hold_a_move_up_and_break_nothing() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_after_the_partition_has_moved_or_come_back_store_and_settle_nothing() {
+    for returns in [false, true] {
+        let cluster = cluster(1).await;
+        put(cluster.node("b"), "0000").await;
+        cluster.settle_down().await;
+        let taken = take(cluster.node("b"), 1, 0).await;
+        cluster.net.fail_op("a", "b", PeerOp::OWNER_COMMIT, Fault::Delay(Duration::from_secs(5)));
+        cluster.net.fail_op("a", "b", PeerOp::OWNER_SETTLE, Fault::Delay(Duration::from_millis(1_500)));
+        put(cluster.node("a"), "0001").await;
+        let (broker, delivery) = (cluster.node("a").broker.clone(), taken[0].clone());
+        let late = tokio::spawn(async move {
+            let handle = delivery.lease.expect("a lease").handle;
+            broker.settle(&tenant(), &name("orders"), handle, Settle::Ack).await
+        });
+        sleep(Duration::from_millis(100)).await;
+        begin(&cluster, "c", 7);
+        until_at(&cluster, "c").await;
+        if returns {
+            begin(&cluster, "b", 8);
+            until_at(&cluster, "b").await;
+        }
+        put(cluster.node("c"), "0002").await;
+        // The late commit has the epoch of the first tenure: whoever has the partition now is asked instead.
+        sleep(Duration::from_secs(10)).await;
+        cluster.net.heal();
+        cluster.settle_down().await;
+        assert_eq!(stored(&cluster).await, ["0000", "0002", "0001"]);
+        let late = late.await.expect("no panic");
+        assert!(late.is_ok() || late.as_ref().is_err_and(|error| error.effect() == Effect::None), "{late:?}");
+        assert_eq!(try_ack(cluster.node("b"), &taken[0]).await.is_ok(), late.is_err(), "settled once");
+    }
+}
