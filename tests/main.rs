@@ -10,6 +10,7 @@ mod edge_cases;
 mod faults;
 mod field_cases;
 mod log_tools;
+mod moves;
 mod restart;
 mod stall;
 mod stops;

@@ -108,7 +108,7 @@ pub enum Command {
     Replay(read::ReplayArgs),
     /// Measure produce (and consume) against a running node.
     Bench(bench::BenchArgs),
-    /// Look at the cluster: who takes part.
+    /// Look at the cluster and change it: who takes part, what moves.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Look at the files of a node that does not run: verify, inspect, repair.

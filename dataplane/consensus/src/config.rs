@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use veena_contract::{LogIndex, NodeId, PeerAddr};
+use veena_contract::{FeatureLevel, LogIndex, NodeId, PeerAddr};
 
 /// Settings of one member.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct ConsensusConfig {
     pub addr: Arc<str>,
     /// What its data directory is called; empty if it has none. A member that comes with another one has lost what it had.
     pub directory: Arc<str>,
+    /// What it knows of commands.
+    pub level: FeatureLevel,
     /// What the replicated state is called in logs.
     pub cluster: &'static str,
     /// How often a leader tells its followers that it lives.
@@ -38,6 +40,7 @@ impl ConsensusConfig {
             node,
             addr: Arc::from(""),
             directory: Arc::from(""),
+            level: FeatureLevel::CURRENT,
             cluster,
             heartbeat: Duration::from_millis(150),
             election_min: Duration::from_millis(500),
@@ -77,6 +80,8 @@ pub struct MemberStatus {
     pub peer: PeerAddr,
     /// Does it vote? A learner only follows.
     pub is_voter: bool,
+    /// What it knows of commands, as far as it has told.
+    pub level: FeatureLevel,
     /// Up to where its log is known to be the leader's; only the leader knows.
     pub matched: Option<LogIndex>,
 }

@@ -128,6 +128,12 @@ hex_id! {
     LineageId(u128, 32)
 }
 
+hex_id! {
+    /// One move of one partition, minted at random by whoever begins it. Whatever belongs to a move names it by this, so that nothing of one
+    /// is taken for another's.
+    MoveToken(u128, 32)
+}
+
 /// The customer boundary: owner of names, quotas and users.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod clock;
+pub mod cluster;
 pub mod ids;
 pub mod limits;
 pub mod map;
@@ -18,15 +19,18 @@ pub mod witness;
 
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
 pub use clock::{Entropy, WallClock};
+pub use cluster::{ForgetError, Member, Members, Obstacle, ObstacleCode, Standing};
 pub use ids::{
-    AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId, WalSeq,
+    AttachEpoch, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId,
+    TopicId, WalSeq,
 };
 pub use names::{HeaderName, InvalidName, Key, TopicName};
 pub use peer::{
-    CallerGone, Member, Members, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest,
-    PeerService,
+    CallerGone, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService,
 };
 pub use problem::{Effect, ErrorCode};
 pub use quiet::Quiet;
-pub use records::{ChildLink, Command, CommandError, Ownership, ParentLink, Reroute, SchemaVersion, TopicRecord};
-pub use witness::{Confirmed, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};
+pub use records::{
+    ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
+};
+pub use witness::{Confirmed, Copy, CopyMoved, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

@@ -85,11 +85,15 @@ impl PeerOp {
     pub const CURSOR_LAG: Self = Self(15);
     /// What became of claims, and which consumers wait no more.
     pub const OWNER_ENDINGS: Self = Self(16);
-    /// Is this node there, and does it serve partitions? Nothing is asked.
+    /// Is this node there, does it serve partitions, and what does its clock say? A node of the first version says nothing.
     pub const NODE_ALIVE: Self = Self(17);
+    /// Part of a copy of a partition that moves, from its owner.
+    pub const OWNER_COPY: Self = Self(18);
+    /// A partition that moves is to be handed over by its owner.
+    pub const OWNER_FREEZE: Self = Self(19);
 
     /// The registry: every number that was ever given. Only grows.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::RAFT_APPEND,
         Self::RAFT_VOTE,
         Self::RAFT_SNAPSHOT,
@@ -107,6 +111,8 @@ impl PeerOp {
         Self::CURSOR_LAG,
         Self::OWNER_ENDINGS,
         Self::NODE_ALIVE,
+        Self::OWNER_COPY,
+        Self::OWNER_FREEZE,
     ];
 }
 
@@ -288,27 +294,6 @@ pub trait NodeDirectory: Send + Sync + 'static {
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr>;
 }
 
-/// One member of the cluster, as the node that answers sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name and where it listens.
-    pub peer: PeerAddr,
-    /// Did it answer just now?
-    pub is_alive: bool,
-    /// Did it say that it serves partitions?
-    pub is_ready: bool,
-    /// Does it vote on metadata? A learner only follows.
-    pub is_voter: bool,
-    /// Does it lead? `None` if no leader is known.
-    pub is_leader: Option<bool>,
-}
-
-/// What else is known of the members.
-pub trait Members: NodeDirectory {
-    /// Asks every member whether it is there, and waits for the answers a little while; not for those that were silent when last asked.
-    fn members(&self) -> BoxFuture<'_, Vec<Member>>;
-}
-
 /// Is the caller of a request still there? For whoever is about to do something that cannot be undone.
 #[derive(Clone, Debug, Default)]
 pub struct CallerGone(Arc<AtomicBool>);
@@ -358,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_call_is_unique_and_never_changes() {
-        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
+        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
     }
 
     #[test]

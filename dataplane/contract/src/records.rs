@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttachEpoch, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
+use crate::ids::{AttachEpoch, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::limits;
 use crate::names::TopicName;
 
@@ -65,6 +65,69 @@ pub struct Ownership {
     /// The owner.
     pub node: NodeId,
     /// Since which change of ownership.
+    pub epoch: OwnershipEpoch,
+    /// The move that is under way, if one is. Until it ends the owner stays the owner; once it is frozen, nobody serves the partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Move>,
+}
+
+impl Ownership {
+    /// An ownership of which nothing moves.
+    #[must_use]
+    pub const fn new(node: NodeId, epoch: OwnershipEpoch) -> Self {
+        Self { node, epoch, moving: None }
+    }
+
+    /// Has the owner handed the partition over, so that it serves it no more?
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.moving.as_ref().is_some_and(|moving| moving.frozen.is_some())
+    }
+}
+
+/// A partition on its way to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Whose it will be.
+    pub to: NodeId,
+    /// Which move it is.
+    pub token: MoveToken,
+    /// What the owner said when it stopped, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Frozen>,
+}
+
+/// The owner has stopped for good, unless the move is aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// The next offset of its log: a copy is complete when it ends here.
+    pub end: Offset,
+}
+
+/// How much the nodes of a cluster know of what came after its first version. A node does nothing that another one would not understand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FeatureLevel(pub u32);
+
+impl FeatureLevel {
+    /// The first version, which knew of no level.
+    pub const FIRST: Self = Self(0);
+    /// Partitions move between nodes.
+    pub const MOVES: Self = Self(1);
+    /// What this program knows.
+    pub const CURRENT: Self = Self::MOVES;
+}
+
+/// One partition, in the state that the proposer of a command read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionAt {
+    /// Whose topic.
+    pub tenant: TenantId,
+    /// The incarnation of the topic.
+    pub topic: TopicId,
+    /// Which partition of it.
+    pub index: PartitionIndex,
+    /// The epoch of its ownership.
     pub epoch: OwnershipEpoch,
 }
 
@@ -131,11 +194,23 @@ impl TopicRecord {
         self.owners.get(usize::try_from(index.get()).ok()?)
     }
 
+    /// The owner of the partition of this topic that partition `child` of a child goes with.
+    #[must_use]
+    pub fn partner_of(&self, child: PartitionIndex) -> Option<&Ownership> {
+        partner_of(&self.owners, child)
+    }
+
     /// The retention a delayed child of `delay_ms` needs: its delay and an hour (0 satisfies every delay).
     #[must_use]
     pub fn retention_covers(retention_ms: u64, delay_ms: u64) -> bool {
         retention_ms == 0 || delay_ms == 0 || retention_ms >= delay_ms.saturating_add(limits::RETENTION_MS_MIN)
     }
+}
+
+/// Among the owners of a parent's partitions, the one that a child's partition goes with.
+pub(crate) fn partner_of(parent: &[Ownership], child: PartitionIndex) -> Option<&Ownership> {
+    let index = usize::try_from(child.get()).ok()?.checked_rem(parent.len())?;
+    parent.get(index)
 }
 
 /// A child to attach as part of a command. Ids and streams are minted by the proposer, so that applying is deterministic.
@@ -256,6 +331,83 @@ pub enum Command {
         /// That node.
         node: NodeId,
     },
+    /// Begins to move a partition, unless a move of it is under way.
+    BeginMove {
+        /// Which one.
+        #[serde(flatten)]
+        at: PartitionAt,
+        /// Where to.
+        to: NodeId,
+        /// Minted by the proposer.
+        token: MoveToken,
+    },
+    /// Says that the owner has stopped serving a partition that moves, and where its log ends. Proposed by the owner alone.
+    FreezePartition {
+        /// Which one.
+        #[serde(flatten)]
+        at: PartitionAt,
+        /// Under which move.
+        token: MoveToken,
+        /// The next offset of its log.
+        end: Offset,
+    },
+    /// Makes the target of a frozen move the owner. Proposed by the target alone, once its copy is whole and synced.
+    FlipOwner {
+        /// Which one.
+        #[serde(flatten)]
+        at: PartitionAt,
+        /// Under which move.
+        token: MoveToken,
+    },
+    /// Ends a move: the owner stays the owner, and goes on. Against a flip, whichever comes first stands.
+    AbortMove {
+        /// Which one.
+        #[serde(flatten)]
+        at: PartitionAt,
+        /// Under which move.
+        token: MoveToken,
+    },
+    /// Says whether a node is being taken out of the cluster, so that its partitions leave it.
+    SetDraining {
+        /// Which node.
+        node: NodeId,
+        /// Is it?
+        draining: bool,
+    },
+    /// Lets a node go that is being taken out and has no partitions. From here on that is not taken back: it ceases to be a member.
+    LetGo {
+        /// Which node.
+        node: NodeId,
+    },
+    /// Forgets that a node was taken out. Proposed when it has long ceased to be a member.
+    NodeGone {
+        /// Which node.
+        node: NodeId,
+    },
+}
+
+impl Command {
+    /// What every member has to know for this command to be written.
+    #[must_use]
+    pub const fn level(&self) -> FeatureLevel {
+        match self {
+            Self::CreateTopic { .. }
+            | Self::DeleteTopic { .. }
+            | Self::SetBounds { .. }
+            | Self::GrowPartitions { .. }
+            | Self::AddSchema { .. }
+            | Self::AttachChild { .. }
+            | Self::DetachChild { .. }
+            | Self::NameOwner { .. } => FeatureLevel::FIRST,
+            Self::BeginMove { .. }
+            | Self::FreezePartition { .. }
+            | Self::FlipOwner { .. }
+            | Self::AbortMove { .. }
+            | Self::SetDraining { .. }
+            | Self::LetGo { .. }
+            | Self::NodeGone { .. } => FeatureLevel::MOVES,
+        }
+    }
 }
 
 /// Why the catalog refuses a command. The texts are those of http-contract 2.2, with detail.
@@ -334,5 +486,22 @@ pub enum CommandError {
     LimitReached {
         /// Which bound and how large it is.
         detail: String,
+    },
+    /// The partition is owned by another, or moves otherwise, than the proposer read.
+    #[error("the ownership of the partition changed since it was read")]
+    OwnershipChanged,
+    /// The node cannot be let go, or kept, any more or yet.
+    #[error("{node} {reason}")]
+    NodeChanged {
+        /// Which node.
+        node: NodeId,
+        /// What is so.
+        reason: String,
+    },
+    /// A node that is being taken out of the cluster gets nothing new.
+    #[error("{node} is being decommissioned and gets no new partitions")]
+    NodeDraining {
+        /// Which node.
+        node: NodeId,
     },
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::catalog::LeaderPort;
-use crate::ids::{AttachEpoch, LogIndex, StreamId, TenantId, TopicId};
+use crate::ids::{AttachEpoch, LogIndex, MoveToken, NodeId, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 
 /// The fact that an incarnation of a topic is gone for good. Monotone: an id never comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,29 @@ pub struct LinkGone {
 pub struct StreamsEnded {
     /// The streams of attachments that have ended.
     pub streams: BTreeSet<StreamId>,
+}
+
+/// Which copy of a partition it is, on the node that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// The one that its node served as the owner, under this epoch and no later one.
+    Served(OwnershipEpoch),
+    /// The one that its node has begun under this move, and has never served.
+    Incoming(MoveToken),
+}
+
+/// The fact that a copy of a partition of a living topic will never be served again: the partition went to another node after it was served,
+/// or the move that brought it has ended without it. Monotone: epochs only rise, and a token never comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyMoved {
+    /// The topic.
+    pub topic: TopicId,
+    /// Which partition of it.
+    pub index: PartitionIndex,
+    /// Who has the copy.
+    pub holder: NodeId,
+    /// Which one.
+    pub copy: Copy,
 }
 
 /// A fact that the leader has confirmed by a linearizable read.
@@ -105,5 +128,35 @@ impl Witness {
             streams.remove(&link.stream);
         }
         Ok(Confirmed { fact: StreamsEnded { streams }, applied: view.applied })
+    }
+
+    /// Confirms that a copy which `holder` has of a partition will never be served again. Of a topic that is gone, that is to be
+    /// [confirmed](Self::topic_gone).
+    ///
+    /// # Errors
+    /// [`Unconfirmed`] when the leader does not answer, or the copy is, or may become, what is served.
+    pub async fn copy_moved(
+        &self,
+        topic: TopicId,
+        index: PartitionIndex,
+        holder: &NodeId,
+        copy: Copy,
+    ) -> Result<Confirmed<CopyMoved>, Unconfirmed> {
+        let view = self.port.confirmed_view().await.map_err(|error| Unconfirmed { reason: error.to_string() })?;
+        let unconfirmed = |reason: &str| Err(Unconfirmed { reason: format!("{topic}/{index}: {reason}") });
+        let Some(owner) = view.topic_by_id(topic).and_then(|record| record.owner_of(index)) else {
+            return unconfirmed("no owner is known");
+        };
+        if owner.node == *holder {
+            return unconfirmed("the copy is its owner's");
+        }
+        match copy {
+            Copy::Served(epoch) if owner.epoch <= epoch => return unconfirmed("nobody owned it since"),
+            Copy::Incoming(token) if owner.moving.as_ref().is_some_and(|moving| moving.token == token) => {
+                return unconfirmed("the copy is being made");
+            }
+            Copy::Served(_) | Copy::Incoming(_) => {}
+        }
+        Ok(Confirmed { fact: CopyMoved { topic, index, holder: holder.clone(), copy }, applied: view.applied })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use veena_consensus::{BarrierError, Consensus, ConsensusConfig, LogStore, MemberError, MemberStatus, Runtime, StartError};
-use veena_contract::{BoxFuture, LineageId, LogIndex, NodeId, PeerAddr, PeerClient, PeerRefusal, PeerRequest, limits};
+use veena_contract::{BoxFuture, FeatureLevel, LineageId, LogIndex, NodeId, PeerAddr, PeerClient, PeerRefusal, PeerRequest, limits};
 
 use crate::hold::{Held, Hold};
 use crate::replica::Replica;
@@ -137,6 +137,24 @@ impl Metastore {
     #[must_use]
     pub fn is_directory_known(&self) -> bool {
         self.consensus().is_directory_known()
+    }
+
+    /// What every member knows of commands; see [`Consensus::level`].
+    #[must_use]
+    pub fn level(&self) -> FeatureLevel {
+        self.consensus().level()
+    }
+
+    /// Tells the others where this node listens and what it knows of commands, if they do not know the latter: the leader that was told at
+    /// this node's start may have been of an older version, which takes no notice of it.
+    ///
+    /// # Errors
+    /// [`MemberError`].
+    pub async fn announce_level(&self) -> Result<(), MemberError> {
+        if self.consensus().is_level_known() {
+            return Ok(());
+        }
+        self.consensus().announce_address(self.config().propose_within).await
     }
 
     /// Is this node a member, as far as this one knows?

@@ -15,6 +15,10 @@ impl Metastore {
         if let Some(reason) = self.held().why(|| Some(operation.clone())) {
             return Err(ProposeError::Unavailable { reason });
         }
+        if operation.level() > self.level() {
+            let reason = "a node of this cluster runs an older program, which would not understand the change".to_owned();
+            return Err(ProposeError::Unavailable { reason });
+        }
         let deadline = self.config().propose_within;
         let command = encode(operation).map_err(|e| ProposeError::Unavailable { reason: format!("the change cannot be written: {e}") })?;
         let (at, answer) = self.consensus().propose(command, deadline).await.map_err(|error| {

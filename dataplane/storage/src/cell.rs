@@ -25,6 +25,8 @@ impl CellKind {
     pub const WAL_CHECKPOINT: Self = Self(2);
     /// The streams that have records in the WAL.
     pub const WAL_STREAMS: Self = Self(3);
+    /// Which copy of a partition a directory holds.
+    pub const PARTITION_COPY: Self = Self(4);
 }
 
 /// What is found where a cell should be.

@@ -1,6 +1,7 @@
 //! One partition's log.
 
 mod chaos;
+mod copying;
 mod damage;
 mod formats;
 mod latch;

@@ -164,7 +164,7 @@ async fn a_lease_that_is_granted_while_its_idle_log_is_closed_finds_the_log_clos
 #[tokio::test]
 async fn only_the_owner_of_a_partition_opens_its_log() {
     let named = |name: &str| NodeId(Arc::from(name));
-    let owned = |name: &str| Ownership { node: named(name), epoch: OwnershipEpoch(1) };
+    let owned = |name: &str| Ownership::new(named(name), OwnershipEpoch(1));
     let record = Arc::new(TopicRecord {
         tenant: TenantId::default_tenant(),
         name: TopicName::parse("orders").expect("valid"),

@@ -8,10 +8,10 @@ use openraft::error::RaftError;
 use openraft::metrics::WaitError;
 use openraft::{ChangeMembers, LogIdOptionExt, Membership};
 use tokio::time::{Instant, sleep, timeout_at};
-use veena_contract::{LogIndex, NodeId, PeerAddr, PeerOp, limits};
+use veena_contract::{FeatureLevel, LogIndex, NodeId, PeerAddr, PeerOp, limits};
 
 use super::leader::{Leader, member_error, write_failure};
-use super::node::{Consensus, Metrics};
+use super::node::{Consensus, Metrics, lowest_level};
 use super::types::{CommandText, Member, MemberId, member_id};
 use super::wire::{Change, Failure};
 use crate::MemberError;
@@ -36,7 +36,12 @@ impl Consensus {
         }
         let until = Instant::now() + deadline;
         let failed = |failure| member_error(failure, deadline);
-        let change = Change::Join { name: self.node.to_string(), addr: self.addr.to_string(), directory: self.directory.to_string() };
+        let change = Change::Join {
+            name: self.node.to_string(),
+            addr: self.addr.to_string(),
+            directory: self.directory.to_string(),
+            level: self.level,
+        };
         let at = self.ask_around(known, &change, until).await.map_err(failed)?;
         self.parts.is_open.store(true, Ordering::Release);
         self.applied(at, until).await.map_err(failed)
@@ -79,7 +84,7 @@ impl Consensus {
         self.change(Change::Remove { name: node.to_string() }, deadline).await
     }
 
-    /// Tells the cluster where this node listens. Says so also if that is what this node knows of itself: it may have missed what the
+    /// Tells the cluster where this node listens, and what it knows of commands. Says so also if that is what this node knows of itself: it may have missed what the
     /// others know.
     ///
     /// # Errors
@@ -88,7 +93,7 @@ impl Consensus {
         if self.addr.is_empty() {
             return Ok(());
         }
-        let change = Change::Address { name: self.node.to_string(), addr: self.addr.to_string() };
+        let change = Change::Address { name: self.node.to_string(), addr: self.addr.to_string(), level: self.level };
         match self.change(change.clone(), deadline).await {
             // The leader tells its members that it leads, and does not know where this one is.
             Err(MemberError::NoLeader { .. }) => {}
@@ -122,10 +127,13 @@ impl Consensus {
             let _one_at_a_time = self.parts.changes.lock().await;
             self.finish_change().await?;
             match change {
-                Change::Join { name, addr, directory } => self.join_here(name, addr, directory, until).await,
+                Change::Join { name, addr, directory, level } => {
+                    let member = Member { name: name.clone(), addr: addr.clone(), directory: directory.clone(), level: *level };
+                    self.join_here(member, until).await
+                }
                 Change::Promote { name } => self.promote_here(name).await,
                 Change::Remove { name } => self.remove_here(name).await,
-                Change::Address { name, addr } => self.address_here(name, addr).await,
+                Change::Address { name, addr, level } => self.address_here(name, addr, *level).await,
             }
         };
         timeout_at(until, changing).await.unwrap_or(Err(Failure::Timeout))
@@ -140,9 +148,15 @@ impl Consensus {
         Ok(())
     }
 
-    async fn join_here(&self, name: &str, addr: &str, directory: &str, until: Instant) -> Result<LogIndex, Failure> {
+    async fn join_here(&self, joining: Member, until: Instant) -> Result<LogIndex, Failure> {
+        let (name, directory) = (joining.name.as_str(), joining.directory.as_str());
         let (id, membership) = (id_of(name), self.membership()?);
         let is_known = membership.get_node(&id).is_some_and(|member| !directory.is_empty() && member.directory == directory);
+        if lowest_level(&membership).is_some_and(|level| joining.level < level) {
+            return Err(Failure::Refused(format!(
+                "the program of {name} is older than all of this cluster and would not understand what they write: start it with a newer one"
+            )));
+        }
         match membership.get_node(&id) {
             Some(other) if other.name != name => {
                 return Err(Failure::Refused(format!("the name {name} cannot be told from {}; choose another", other.name)));
@@ -153,7 +167,7 @@ impl Consensus {
                 )));
             }
             // It was let in before, and has nothing yet. What was given to it since was given to this directory.
-            Some(_) if is_known && !self.has_matched(id) => return self.address_here(name, addr).await,
+            Some(_) if is_known && !self.has_matched(id) => return self.address_here(name, &joining.addr, joining.level).await,
             Some(_) if is_known => {}
             _ => self.check_door(name, until).await?,
         }
@@ -161,8 +175,7 @@ impl Consensus {
             // What the leader knew of a learner's log is gone with that log.
             self.commit_change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), true).await?;
         }
-        let member = Member { name: name.to_owned(), addr: addr.to_owned(), directory: directory.to_owned() };
-        self.commit_change(ChangeMembers::AddNodes(BTreeMap::from([(id, member)])), true).await
+        self.commit_change(ChangeMembers::AddNodes(BTreeMap::from([(id, joining)])), true).await
     }
 
     /// Has this member, as far as the leader knows, anything of the log?
@@ -248,12 +261,12 @@ impl Consensus {
         self.commit_change(ChangeMembers::RemoveVoters(ids), false).await
     }
 
-    async fn address_here(&self, name: &str, addr: &str) -> Result<LogIndex, Failure> {
+    async fn address_here(&self, name: &str, addr: &str, level: FeatureLevel) -> Result<LogIndex, Failure> {
         let (id, membership) = (id_of(name), self.membership()?);
         let member = match membership.get_node(&id) {
             None => return Err(Failure::NotAMember),
-            Some(member) if member.addr == addr => return Ok(self.last_membership()),
-            Some(member) => Member { addr: addr.to_owned(), ..member.clone() },
+            Some(member) if member.addr == addr && member.level == level => return Ok(self.last_membership()),
+            Some(member) => Member { addr: addr.to_owned(), level, ..member.clone() },
         };
         self.commit_change(ChangeMembers::SetNodes(BTreeMap::from([(id, member)])), true).await
     }

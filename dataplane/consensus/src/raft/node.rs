@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use openraft::error::{Fatal, RaftError};
 use openraft::metrics::WaitError;
-use openraft::{Config, LogIdOptionExt, Raft, RaftMetrics, SnapshotPolicy, Vote};
+use openraft::{Config, LogIdOptionExt, Membership, Raft, RaftMetrics, SnapshotPolicy, Vote};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{sleep, timeout};
-use veena_contract::{LogIndex, NodeId, PeerAddr, PeerClient};
+use veena_contract::{FeatureLevel, LogIndex, NodeId, PeerAddr, PeerClient};
 
 use super::adapter::MachineAdapter;
 use super::network::{NoPeers, Peers};
@@ -42,6 +42,7 @@ pub struct Consensus {
     pub(super) node: NodeId,
     pub(super) addr: Arc<str>,
     pub(super) directory: Arc<str>,
+    pub(super) level: FeatureLevel,
     pub(super) parts: Arc<Parts>,
     /// Behind the last entry that the log held when this member started.
     pub(super) log_end_at_start: u64,
@@ -137,6 +138,7 @@ impl Consensus {
             node: config.node.clone(),
             addr: Arc::clone(&config.addr),
             directory: Arc::clone(&config.directory),
+            level: config.level,
             parts: Arc::new(parts),
             log_end_at_start: log_state.last_log_id.next_index(),
             vote_at_start,
@@ -168,6 +170,23 @@ impl Consensus {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
         metrics.membership_config.membership().get_node(&member_id(node)).map(Member::peer).filter(|peer| peer.node == *node)
+    }
+
+    /// What every member knows of commands, as far as this node knows. One that knows less is not let in any more.
+    #[must_use]
+    pub fn level(&self) -> FeatureLevel {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        lowest_level(metrics.membership_config.membership()).unwrap_or_default()
+    }
+
+    /// Do the members know what this one knows of commands?
+    #[must_use]
+    pub fn is_level_known(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let member = metrics.membership_config.membership().get_node(&self.id);
+        member.is_some_and(|member| member.level == self.level)
     }
 
     /// Was this node let in, or did it found the cluster, with the directory that it has now? As far as it knows.
@@ -204,7 +223,8 @@ impl Consensus {
         if self.raft.is_initialized().await.map_err(|e| fatal_at_start(&e))? {
             return Ok(());
         }
-        let me = Member { name: self.node.to_string(), addr: self.addr.to_string(), directory: self.directory.to_string() };
+        let me =
+            Member { name: self.node.to_string(), addr: self.addr.to_string(), directory: self.directory.to_string(), level: self.level };
         match self.raft.initialize(BTreeMap::from([(self.id, me)])).await {
             Ok(()) => self.parts.is_open.store(true, Ordering::Release),
             Err(RaftError::APIError(error)) => tracing::warn!(%error, "this node founds no cluster"),
@@ -272,6 +292,7 @@ impl Consensus {
         let members = membership.nodes().map(|(id, member)| MemberStatus {
             peer: member.peer(),
             is_voter: voters.contains(id),
+            level: member.level,
             matched: matched(id).map(|at| LogIndex(at.index)),
         });
         ConsensusStatus {
@@ -322,6 +343,11 @@ impl Consensus {
     fn stop_reason(&self) -> String {
         self.status().stopped.unwrap_or_else(|| "stopped".to_owned())
     }
+}
+
+/// What all of these members know of commands.
+pub(super) fn lowest_level(membership: &Membership<MemberId, Member>) -> Option<FeatureLevel> {
+    membership.nodes().map(|(_, member)| member.level).min()
 }
 
 pub(super) fn leads(metrics: &Metrics, me: MemberId) -> bool {

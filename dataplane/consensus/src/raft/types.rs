@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use veena_contract::{NodeId, PeerAddr};
+use veena_contract::{FeatureLevel, NodeId, PeerAddr};
 
 use super::runtime::RaftRuntime;
 
@@ -56,6 +56,14 @@ pub struct Member {
     /// The data directory it was let in with; empty if that was never told.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub directory: String,
+    /// What it knows of commands.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub level: FeatureLevel,
+}
+
+/// A member of the first version says nothing of levels.
+pub(super) fn is_first(level: &FeatureLevel) -> bool {
+    *level == FeatureLevel::FIRST
 }
 
 impl Member {

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use openraft::Vote;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use veena_contract::LogIndex;
+use veena_contract::{FeatureLevel, LogIndex};
 
 use super::adapter::Meta;
-use super::types::MemberId;
+use super::types::{MemberId, is_first};
 
 /// The version of every body. A body of another version is refused as malformed, which has no effect.
 const VERSION: u32 = 1;
@@ -100,6 +100,9 @@ pub(super) enum Change {
         /// What its data directory is called; empty if it does not say.
         #[serde(default)]
         directory: String,
+        /// What it knows of commands.
+        #[serde(default, skip_serializing_if = "is_first")]
+        level: FeatureLevel,
     },
     /// A learner becomes a voter.
     Promote {
@@ -111,12 +114,15 @@ pub(super) enum Change {
         /// Who.
         name: String,
     },
-    /// A member listens elsewhere.
+    /// A member listens elsewhere, or knows more or less than it did.
     Address {
         /// Who.
         name: String,
         /// Where it listens now.
         addr: String,
+        /// What it knows of commands now.
+        #[serde(default, skip_serializing_if = "is_first")]
+        level: FeatureLevel,
     },
 }
 

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{LineageId, LogIndex, TopicRecord};
+use veena_contract::{FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord};
 
 use super::State;
+use super::machine::version_of;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = version_of(FeatureLevel::CURRENT);
 
 #[derive(Serialize, Deserialize)]
 struct Dump {
@@ -17,6 +18,10 @@ struct Dump {
     applied: LogIndex,
     /// By tenant and name. A child's schemas are left out: they are its parent's.
     topics: Vec<TopicRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    draining: Vec<NodeId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    leaving: Vec<NodeId>,
 }
 
 impl State {
@@ -30,8 +35,21 @@ impl State {
             }
             record
         });
-        let dump = Dump { v: VERSION, lineage: self.lineage, applied: self.view.applied, topics: topics.collect() };
+        let dump = Dump {
+            v: version_of(self.level()),
+            lineage: self.lineage,
+            applied: self.view.applied,
+            topics: topics.collect(),
+            draining: self.view.draining.iter().cloned().collect(),
+            leaving: self.view.leaving.iter().cloned().collect(),
+        };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
+    }
+
+    /// What a reader has to know to read all of it: an older one would forget what it does not know.
+    fn level(&self) -> FeatureLevel {
+        let moves = self.view.topics.values().flat_map(|topic| &topic.owners).any(|owner| owner.moving.is_some());
+        if moves || !self.view.draining.is_empty() { FeatureLevel::MOVES } else { FeatureLevel::FIRST }
     }
 
     /// Reads what [`dump`](Self::dump) wrote.
@@ -41,12 +59,14 @@ impl State {
     pub fn from_dump(bytes: &[u8]) -> Result<Self, RestoreError> {
         let refuse = |detail: String| RestoreError { detail };
         let version: super::machine::Version = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
-        if version.v != VERSION {
-            return Err(refuse(format!("the catalog has version {}, this program reads {VERSION}", version.v)));
+        if !(1..=VERSION).contains(&version.v) {
+            return Err(refuse(format!("the catalog has version {}, this program reads up to {VERSION}", version.v)));
         }
         let dump: Dump = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
         let mut state = Self { lineage: dump.lineage, ..Self::default() };
         state.view.applied = dump.applied;
+        state.view.draining = dump.draining.into_iter().collect();
+        state.view.leaving = dump.leaving.into_iter().collect();
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

@@ -6,14 +6,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use veena_consensus::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{LineageId, LogIndex};
+use veena_contract::{FeatureLevel, LineageId, LogIndex};
 
 use super::State;
 use crate::hold::Held;
 use crate::replica::Replica;
 
 /// The newest version of the log's commands that this program knows.
-const VERSION: u32 = 1;
+const VERSION: u32 = version_of(FeatureLevel::CURRENT);
+
+/// The version of what only members of a level understand.
+pub(super) const fn version_of(level: FeatureLevel) -> u32 {
+    1 + level.0
+}
 
 /// What the log carries. Operations are added at the end; one that an older program must not skip raises the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +28,16 @@ pub(crate) enum Operation {
     Lineage(LineageId),
     /// Changes the catalog.
     Catalog(Box<Command>),
+}
+
+impl Operation {
+    /// What every member has to know for it to be written.
+    pub(crate) fn level(&self) -> FeatureLevel {
+        match self {
+            Self::Lineage(_) => FeatureLevel::FIRST,
+            Self::Catalog(command) => command.level(),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -45,7 +60,7 @@ struct Answer {
 
 /// An operation as the log carries it.
 pub(crate) fn encode(op: Operation) -> serde_json::Result<Box<RawValue>> {
-    serde_json::value::to_raw_value(&Envelope { v: VERSION, op })
+    serde_json::value::to_raw_value(&Envelope { v: version_of(op.level()), op })
 }
 
 /// What the state machine said to an operation.
@@ -118,11 +133,16 @@ impl StateMachine for CatalogMachine {
         })
     }
 
-    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty.
+    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty. Closed to that of
+    /// a node on its way out, too: it would be taken out again at once.
     fn door(&self) -> Door {
         let replica = Arc::clone(&self.replica);
         Box::new(move |node| {
-            let partitions = replica.view().partitions_of(node);
+            let view = replica.view();
+            if view.draining.contains(node) {
+                return Some(format!("{node} is being taken out of this cluster: wait a moment, or start under another name"));
+            }
+            let partitions = view.partitions_of(node);
             (partitions > 0).then(|| {
                 format!(
                     "partitions of this cluster belong to {node} ({partitions} of them), and it comes with a data directory that is new: they \

@@ -5,6 +5,7 @@
 mod dump;
 mod links;
 mod machine;
+mod moves;
 mod schemas;
 mod topics;
 
@@ -93,6 +94,17 @@ impl State {
             Command::DetachChild { tenant, parent, child } => self.detach_child(&tenant, &parent, &child),
             Command::NameOwner { node } => {
                 self.name_owner(&node);
+                Ok(())
+            }
+            Command::BeginMove { at, to, token } => self.begin_move(&at, to, token),
+            Command::FreezePartition { at, token, end } => self.freeze_partition(&at, token, end),
+            Command::FlipOwner { at, token } => self.flip_owner(&at, token),
+            Command::AbortMove { at, token } => self.abort_move(&at, token),
+            Command::SetDraining { node, draining } => self.set_draining(node, draining),
+            Command::LetGo { node } => self.let_go(node),
+            Command::NodeGone { node } => {
+                self.view.draining.remove(&node);
+                self.view.leaving.remove(&node);
                 Ok(())
             }
         }

@@ -1,11 +1,13 @@
+mod moves;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
-    AttachEpoch, LineageId, NodeId, Offset, Ownership, OwnershipEpoch, Reroute, SchemaVersion, StreamId, TenantId, TopicId, TopicName,
-    TopicRecord,
+    AttachEpoch, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex, Reroute, SchemaVersion,
+    StreamId, TenantId, TopicId, TopicName, TopicRecord,
 };
 
 use super::State;
@@ -89,17 +91,21 @@ fn retention(text: &str, id: u64, retention_ms: u64) -> Command {
     }
 }
 
+fn node_id(text: &str) -> NodeId {
+    NodeId(Arc::from(text))
+}
+
 fn grow(text: &str, id: u64, partitions: u32) -> Command {
     grow_on(text, id, partitions, &[])
 }
 
 fn grow_on(text: &str, id: u64, partitions: u32, nodes: &[&str]) -> Command {
-    let owners = nodes.iter().map(|node| NodeId(Arc::from(*node))).collect();
+    let owners = nodes.iter().copied().map(node_id).collect();
     Command::GrowPartitions { tenant: tenant(), name: name(text), id: TopicId(id), partitions, owners }
 }
 
 fn create_on(text: &str, id: u64, nodes: &[&str]) -> Command {
-    let owner = |node: &&str| Ownership { node: NodeId(Arc::from(*node)), epoch: OwnershipEpoch(7) };
+    let owner = |node: &&str| Ownership::new(node_id(node), OwnershipEpoch(7));
     Command::CreateTopic { topic: TopicRecord { owners: nodes.iter().map(owner).collect(), ..record(text, id) }, attach: None }
 }
 
@@ -404,7 +410,7 @@ fn the_first_lineage_stays() {
 
 #[test]
 fn a_dump_of_a_later_version_or_of_something_else_is_refused() {
-    for bytes in [&b"{\"v\":2,\"applied\":0,\"topics\":[]}"[..], b"", b"{}", b"[1]", b"{\"v\":1}", b"\xff"] {
+    for bytes in [&b"{\"v\":3,\"applied\":0,\"topics\":[]}"[..], b"", b"{}", b"[1]", b"{\"v\":1}", b"\xff"] {
         assert!(State::from_dump(bytes).is_err(), "{bytes:?}");
     }
 }
@@ -451,9 +457,9 @@ fn an_operation_that_is_not_understood_is_not_skipped() {
     use veena_consensus::StateMachine;
     use veena_contract::LogIndex;
     let mut machine = super::CatalogMachine::new(Arc::new(crate::replica::Replica::new()), Arc::default());
-    let later = r#"{"v":2,"op":{"lineage":"00000000000000000000000000000003"}}"#;
+    let later = r#"{"v":3,"op":{"lineage":"00000000000000000000000000000003"}}"#;
     let error = machine.apply(LogIndex(5), later).expect_err("a later version");
-    assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 2"), "{error}");
+    assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 3"), "{error}");
     for text in [r#"{"v":1,"op":{"unheard_of":1}}"#, "{}", "", "null", r#"{"v":1,"op":{"catalog":{"command":"fly"}}}"#] {
         assert!(machine.apply(LogIndex(6), text).is_err(), "{text}");
     }
@@ -467,11 +473,17 @@ fn check(state: &State) {
     assert_eq!(state.topics_by_tenant.values().sum::<usize>(), view.topics.len());
     let histories = view.topics.values().filter(|record| record.parent.is_none()).flat_map(|record| &record.schemas);
     assert_eq!(state.schema_bytes, histories.map(|schema| schema.document.len()).sum::<usize>());
+    assert!(view.leaving.iter().all(|node| view.draining.contains(node)));
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
         assert!(Arc::ptr_eq(record, view.topic_by_id(record.id).expect("by id too")));
         assert_eq!(state.folded.get(&(tenant.clone(), name.folded())), Some(name));
         assert!(record.parent.is_none() || record.children.is_empty(), "one role");
+        for owner in &record.owners {
+            assert!(owner.moving.as_ref().is_none_or(|moving| moving.to != owner.node), "a move goes somewhere else");
+            assert!(!view.leaving.contains(&owner.node), "who leaves has nothing");
+            assert!(owner.moving.as_ref().is_none_or(|moving| !view.leaving.contains(&moving.to)), "nor will have anything");
+        }
         if let Some(link) = &record.parent {
             let parent = view.topic_by_id(link.parent_id).expect("its parent lives");
             assert!(parent.parent.is_none(), "depth one");
@@ -492,6 +504,8 @@ fn same(a: &State, b: &State) -> bool {
         && a.view.applied == b.view.applied
         && a.view.topics == b.view.topics
         && a.view.by_id == b.view.by_id
+        && a.view.draining == b.view.draining
+        && a.view.leaving == b.view.leaving
         && a.folded == b.folded
         && a.topics_by_tenant == b.topics_by_tenant
         && a.schema_bytes == b.schema_bytes
@@ -517,12 +531,32 @@ fn any_attachment() -> impl Strategy<Value = Attachment> {
     })
 }
 
+fn any_node() -> impl Strategy<Value = NodeId> {
+    prop::sample::select(vec!["x", "y", "z"]).prop_map(node_id)
+}
+
+fn any_token() -> impl Strategy<Value = MoveToken> {
+    (0..3_u128).prop_map(MoveToken)
+}
+
+fn any_place() -> impl Strategy<Value = PartitionAt> {
+    (any_tenant(), 0..8_u64, 0..4_u32, 0..4_u64).prop_map(|(tenant, topic, index, epoch)| PartitionAt {
+        tenant,
+        topic: TopicId(topic),
+        index: PartitionIndex(index),
+        epoch: OwnershipEpoch(epoch),
+    })
+}
+
 fn any_command() -> impl Strategy<Value = Command> {
     let ids = || (any_tenant(), any_name(), (0..8_u64).prop_map(TopicId));
     let retention = || prop::option::of(prop::sample::select(vec![0, HOUR, 2 * HOUR, 10 * HOUR]));
     prop_oneof![
-        4 => (ids(), prop::option::weighted(0.3, any_attachment())).prop_map(|((tenant, name, id), attach)| {
+        4 => (ids(), prop::option::weighted(0.3, any_attachment()), any::<bool>()).prop_map(|((tenant, name, id), attach, owned)| {
             let mut topic = record("a", 0);
+            if owned {
+                topic.owners = ["x", "y", "z"].map(|node| Ownership::new(node_id(node), OwnershipEpoch(1))).to_vec();
+            }
             (topic.tenant, topic.name, topic.id) = (tenant, name, id);
             Command::CreateTopic { topic, attach }
         }),
@@ -539,6 +573,13 @@ fn any_command() -> impl Strategy<Value = Command> {
         }),
         6 => (ids(), any_attachment()).prop_map(|((tenant, child, child_id), attach)| Command::AttachChild { tenant, child, child_id, attach }),
         2 => (any_tenant(), any_name(), any_name()).prop_map(|(tenant, parent, child)| Command::DetachChild { tenant, parent, child }),
+        3 => (any_place(), any_node(), any_token()).prop_map(|(at, to, token)| Command::BeginMove { at, to, token }),
+        3 => (any_place(), any_token(), 0..3_u64).prop_map(|(at, token, end)| Command::FreezePartition { at, token, end: Offset(end) }),
+        3 => (any_place(), any_token()).prop_map(|(at, token)| Command::FlipOwner { at, token }),
+        1 => (any_place(), any_token()).prop_map(|(at, token)| Command::AbortMove { at, token }),
+        1 => (any_node(), any::<bool>()).prop_map(|(node, draining)| Command::SetDraining { node, draining }),
+        1 => any_node().prop_map(|node| Command::LetGo { node }),
+        1 => any_node().prop_map(|node| Command::NodeGone { node }),
     ]
 }
 
@@ -611,7 +652,13 @@ fn aimed(mut command: Command, state: &State) -> Command {
         Command::DeleteTopic { tenant, name, id } | Command::SetBounds { tenant, name, id, .. } => {
             *id = find(tenant, name).map_or(*id, |topic| topic.id);
         }
-        Command::GrowPartitions { tenant, name, id, .. } => *id = find(tenant, name).map_or(*id, |topic| topic.id),
+        Command::GrowPartitions { tenant, name, id, partitions, owners } => {
+            if let Some(topic) = find(tenant, name) {
+                *id = topic.id;
+                let added = partitions.saturating_sub(topic.partitions);
+                owners.resize(if topic.owners.is_empty() { 0 } else { usize::try_from(added).expect("few") }, node_id("x"));
+            }
+        }
         Command::AddSchema { tenant, name, id, base_version, .. } => {
             if let Some(topic) = find(tenant, name) {
                 *id = topic.id;
@@ -622,7 +669,29 @@ fn aimed(mut command: Command, state: &State) -> Command {
             *child_id = find(tenant, child).map_or(*child_id, |topic| topic.id);
             aim(tenant, attach);
         }
-        Command::DetachChild { .. } | Command::NameOwner { .. } => {}
+        Command::DetachChild { .. }
+        | Command::NameOwner { .. }
+        | Command::SetDraining { .. }
+        | Command::LetGo { .. }
+        | Command::NodeGone { .. } => {}
+        Command::BeginMove { at, .. }
+        | Command::FreezePartition { at, .. }
+        | Command::FlipOwner { at, .. }
+        | Command::AbortMove { at, .. } => {
+            aim_at(at, state);
+        }
     }
     command
+}
+
+/// A move of a partition that there is, in the epoch that it is in; which one depends on what was drawn.
+fn aim_at(at: &mut PartitionAt, state: &State) {
+    let topics: Vec<_> = state.view().by_id.values().filter(|topic| !topic.owners.is_empty()).collect();
+    if topics.is_empty() {
+        return;
+    }
+    let topic = topics[usize::try_from(at.topic.0).expect("small") % topics.len()];
+    at.index = PartitionIndex(at.index.get() % topic.partitions);
+    (at.tenant, at.topic) = (topic.tenant.clone(), topic.id);
+    at.epoch = topic.owner_of(at.index).expect("each has one").epoch;
 }

@@ -50,7 +50,8 @@ impl State {
         if !topic.owners.is_empty() {
             check_owners(topic.owners.len(), 0, topic.partitions)?;
         }
-        topic.owners.iter_mut().for_each(|owner| owner.epoch = FIRST_EPOCH);
+        self.check_places(topic.owners.iter().map(|owner| &owner.node))?;
+        topic.owners.iter_mut().for_each(|owner| *owner = first_owner(owner.node.clone()));
         topic.parent = None;
         topic.children.clear();
         topic.revision = 0;
@@ -97,10 +98,19 @@ impl State {
         if !topic.owners.is_empty() || !owners.is_empty() {
             check_owners(owners.len(), topic.owners.len(), partitions)?;
         }
+        self.check_places(&owners)?;
         topic.partitions = partitions;
         topic.owners.extend(owners.into_iter().map(first_owner));
         self.put(topic);
         Ok(())
+    }
+
+    /// What is new goes to no node that is being taken out: it would be there behind its back.
+    fn check_places<'a>(&self, owners: impl IntoIterator<Item = &'a NodeId>) -> Result<(), CommandError> {
+        match owners.into_iter().find(|node| self.view.draining.contains(*node)) {
+            Some(node) => Err(CommandError::NodeDraining { node: node.clone() }),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn name_owner(&mut self, node: &NodeId) {
@@ -115,7 +125,7 @@ impl State {
 const FIRST_EPOCH: OwnershipEpoch = OwnershipEpoch(1);
 
 fn first_owner(node: NodeId) -> Ownership {
-    Ownership { node, epoch: FIRST_EPOCH }
+    Ownership::new(node, FIRST_EPOCH)
 }
 
 /// All partitions have an owner, or none has: else the proposer counted partitions of another revision.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use veena_contract::{
-    BoxFuture, CallerGone, Catalog, CatalogWriter, Command, LeaderPort, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr,
-    PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, TenantId, TopicId, Witness,
+    BoxFuture, CallerGone, Catalog, CatalogWriter, Command, FeatureLevel, LeaderPort, NodeDirectory, NodeId, Ownership, OwnershipEpoch,
+    PeerAddr, PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, TenantId, TopicId, Witness,
 };
 use veena_metastore::{Hold, MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
 
@@ -66,11 +66,23 @@ async fn open_at(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog) -> M
 
 /// With a data directory of this name.
 async fn open_in(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog, directory: &str) -> Metastore {
-    let PeerAddr { node, addr } = at;
-    let mut config = MetastoreConfig::new(node.clone());
+    let mut config = MetastoreConfig::new(at.node);
     config.consensus.directory = Arc::from(directory);
-    config.consensus.addr = addr.clone();
-    let end = Arc::new(End { listening: listening.clone(), me: node });
+    config.consensus.addr = at.addr;
+    open_with(listening, n, config, log).await
+}
+
+/// A program that knows this much.
+async fn open_as(listening: &Listening, n: u64, level: FeatureLevel, log: &MemLog) -> Metastore {
+    let mut config = MetastoreConfig::new(peer(n).node);
+    config.consensus.addr = peer(n).addr;
+    config.consensus.level = level;
+    open_with(listening, n, config, log).await
+}
+
+async fn open_with(listening: &Listening, n: u64, config: MetastoreConfig, log: &MemLog) -> Metastore {
+    let addr = config.consensus.addr.clone();
+    let end = Arc::new(End { listening: listening.clone(), me: config.consensus.node.clone() });
     let metastore = Metastore::open(config, log.clone(), &runtime(n), end).await.expect("opens");
     listening.lock().await.insert(addr, metastore.clone());
     metastore
@@ -171,7 +183,7 @@ async fn a_node_without_a_cluster_says_so() {
 fn given_to(n: u64, node: &NodeId) -> Command {
     match create(n) {
         Command::CreateTopic { mut topic, attach } => {
-            let owner = Ownership { node: node.clone(), epoch: OwnershipEpoch::default() };
+            let owner = Ownership::new(node.clone(), OwnershipEpoch::default());
             topic.owners = vec![owner; topic.partitions as usize];
             Command::CreateTopic { topic, attach }
         }
@@ -241,4 +253,27 @@ async fn what_the_leader_holds_back_is_refused_to_other_nodes_too() {
     nodes[2].hold_changes(hold(true));
     nodes[1].propose(create(2)).await.expect("taken");
     assert!(nodes[2].propose(create(3)).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_older_program_does_not_understand_is_written_once_the_last_member_runs_a_newer_one() {
+    let (listening, logs) = (Listening::default(), [MemLog::new(), MemLog::new(), MemLog::new()]);
+    let drain = |n| Command::SetDraining { node: peer(n).node, draining: true };
+    let first = open_as(&listening, 1, FeatureLevel::FIRST, &logs[0]).await;
+    first.found(&runtime(1)).await.expect("founded");
+    let second = open(&listening, 2, &logs[1]).await;
+    second.enter(&[peer(1)]).await.expect("a newer program may join older ones");
+    assert_eq!(second.level(), FeatureLevel::FIRST);
+    let error = second.propose(drain(9)).await.expect_err("the first would not go on");
+    assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("older program")), "{error}");
+    second.propose(create(1)).await.expect("what all understand is written");
+
+    stop(&listening, 1, &first).await;
+    let first = open(&listening, 1, &logs[0]).await;
+    first.found(&runtime(1)).await.expect("it comes back as a newer program, and says so");
+    second.propose(drain(9)).await.expect("all understand it");
+    assert!(second.view().draining.contains(&peer(9).node));
+    let old = open_as(&listening, 3, FeatureLevel::FIRST, &logs[2]).await;
+    let error = old.enter(&[peer(1)]).await.expect_err("it could not read what the others have written");
+    assert!(matches!(&error, StartError::Member(MemberError::Refused { reason }) if reason.contains("older")), "{error}");
 }

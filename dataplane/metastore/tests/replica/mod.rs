@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
-    Catalog, CatalogWriter, Effect, Entropy, LeaderPort, NodeId, ProposeError, Reroute, TenantId, TopicId, TopicName, TopicRecord, Witness,
+    Catalog, CatalogWriter, Copy, Effect, Entropy, LeaderPort, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt,
+    PartitionIndex, ProposeError, Reroute, TenantId, TopicId, TopicName, TopicRecord, Witness,
 };
 use veena_metastore::{Hold, MemLog, Metastore, MetastoreConfig, Runtime};
 
@@ -209,4 +210,37 @@ async fn two_runs_with_the_same_entropy_are_the_same() {
         runs.push((status.lineage, metastore.view().applied, status.term, log.entries()));
     }
     assert_eq!(runs[0], runs[1]);
+}
+
+#[tokio::test]
+async fn a_copy_is_confirmed_as_left_behind_only_once_another_node_owns_what_it_was_a_copy_of() {
+    let metastore = start(&MemLog::new(), 1).await;
+    let (a, b, c) = (NodeId("a".into()), NodeId("b".into()), NodeId("c".into()));
+    let Command::CreateTopic { mut topic, .. } = create(1) else { unreachable!() };
+    topic.owners = vec![Ownership::new(a.clone(), OwnershipEpoch(1)); 3];
+    metastore.propose(Command::CreateTopic { topic, attach: None }).await.expect("taken");
+    let witness = Witness::new(Arc::new(metastore.clone()));
+    let index = PartitionIndex(0);
+    let at = |epoch| PartitionAt { tenant: TenantId::default_tenant(), topic: TopicId(1), index, epoch: OwnershipEpoch(epoch) };
+    let (first, second) = (MoveToken(1), MoveToken(2));
+    let (served, incoming) = (|epoch| Copy::Served(OwnershipEpoch(epoch)), Copy::Incoming);
+    let moved = async |holder: &NodeId, copy| witness.copy_moved(TopicId(1), index, holder, copy).await.is_ok();
+    let take = async |command| drop(metastore.propose(command).await.expect("taken"));
+
+    assert!(!moved(&a, served(1)).await && !moved(&b, served(1)).await, "nobody owned it since");
+    take(Command::BeginMove { at: at(1), to: b.clone(), token: first }).await;
+    assert!(!moved(&b, incoming(first)).await, "it is being made");
+    assert!(moved(&c, incoming(second)).await, "of another move");
+    take(Command::AbortMove { at: at(1), token: first }).await;
+    assert!(moved(&b, incoming(first)).await, "its move is gone");
+    take(Command::BeginMove { at: at(1), to: b.clone(), token: second }).await;
+    take(Command::FreezePartition { at: at(1), token: second, end: Offset(0) }).await;
+    assert!(!moved(&a, served(1)).await, "it may be thawed");
+    take(Command::FlipOwner { at: at(1), token: second }).await;
+    assert!(moved(&a, served(1)).await, "it left");
+    assert!(!moved(&b, served(2)).await && !moved(&b, incoming(second)).await && !moved(&b, served(1)).await, "the owner's own");
+    assert!(!moved(&a, served(2)).await, "of an epoch that has not ended");
+    metastore.propose(delete(1)).await.expect("taken");
+    assert!(!moved(&a, served(1)).await, "that is for another witness");
+    metastore.shutdown().await;
 }

@@ -9,7 +9,7 @@ use veena_contract::{Catalog, CatalogView, CatalogWriter, Command, NodeId, PeerA
 use veena_metastore::{MemberError, Metastore, Runtime, StartError};
 
 use super::PeerPlane;
-use super::members::ask;
+use super::watch::{Question, ask};
 use crate::config::ClusterConfig;
 use crate::data_dir::DataDir;
 
@@ -83,7 +83,8 @@ fn may_come(error: &StartError) -> bool {
 /// A node of another cluster would else lead that one beside this, without a word.
 async fn refuse_among_strangers(plane: &PeerPlane, known: &[PeerAddr]) -> Result<(), EnterError> {
     let client = plane.client();
-    let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer))).await;
+    let question = Question::default();
+    let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer, &question))).await;
     let refused =
         known.iter().zip(answers).find(|(_, answer)| matches!(answer, Err(PeerError::Refused { refusal: PeerRefusal::NotAdmitted, .. })));
     refused.map_or(Ok(()), |(peer, _)| Err(EnterError::Stranger { node: peer.node.clone() }))
@@ -141,7 +142,7 @@ mod tests {
 
     use serde_json::json;
     use veena_consensus::NoPeers;
-    use veena_contract::{CallerGone, LineageId, NodeDirectory, PeerClass, PeerOp, PeerRequest, TopicRecord};
+    use veena_contract::{CallerGone, FeatureLevel, LineageId, NodeDirectory, PeerClass, PeerOp, PeerRequest, TopicRecord};
     use veena_metastore::{MemLog, MetastoreConfig};
     use veena_storage::disk::real::RealDisk;
 
@@ -190,7 +191,7 @@ mod tests {
             op: PeerOp::METADATA_MEMBERS,
             remaining: Duration::from_secs(10),
             caller: CallerGone::default(),
-            body: json!({"v": 1, "body": {"join": {"name": "b", "addr": "b:1"}}}).to_string().into(),
+            body: json!({"v": 1, "body": {"join": {"name": "b", "addr": "b:1", "level": FeatureLevel::CURRENT}}}).to_string().into(),
         };
         metastore.serve(joins).expect("a call of the metastore").await.expect("served");
         assert_eq!(metastore.nodes(), [me.clone(), NodeId("b".into())]);

@@ -99,6 +99,11 @@ pub fn verify_sealed(disk: &dyn Disk, path: &Path) -> io::Result<SegmentReport> 
     check(disk, path, base, fallback, Place::Sealed)
 }
 
+/// Checks a segment of a copy of a log, under whatever name it has.
+pub(super) fn verify_copy(disk: &dyn Disk, path: &Path, base: Offset, log_id: LogId) -> io::Result<SegmentReport> {
+    check(disk, path, base, Some(log_id), Place::Sealed)
+}
+
 /// Where a segment stands in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {

@@ -8,12 +8,16 @@
 //! [`PartitionLog::verify`] into [`Verified`], and only [`PartitionLog::publish`] moves the high watermark. Nothing here may move it
 //! otherwise, hand out bytes whose CRC was not checked, or give an offset twice.
 //!
+//! A log that moves to another node is copied while it is written: `copy` gives its files away, `incoming` takes them.
+//!
 //! No thread, no timer, no clock: whoever drops the log and its readers has closed it.
 
 mod append;
 mod cache;
 mod commit;
+mod copy;
 pub mod frame;
+mod incoming;
 mod index;
 mod inspect;
 mod layout;
@@ -35,6 +39,8 @@ use veena_contract::{MessageId, Offset, StreamId};
 pub use append::{AppendError, Appended, PartitionLog};
 pub use cache::FrameCache;
 pub use commit::{LogLatched, Synced, Verified, VerifyError, Visible};
+pub use copy::{CopyFile, CopyPiece, CopySegment};
+pub use incoming::{IncomingError, IncomingLog};
 pub use inspect::{PartitionReport, SegmentReport, inspect, verify_sealed};
 pub use open::{OpenError, PartitionOpened};
 pub use read::{LogReader, LogStats, ReadError};

@@ -18,7 +18,7 @@ use crate::disk::DiskFile;
 /// Reads one log's published records. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct LogReader {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// Why there is no record.

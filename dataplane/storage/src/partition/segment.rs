@@ -152,6 +152,8 @@ pub(super) struct Times {
 /// One segment in memory. Shared by the log and its readers.
 pub(super) struct Segment {
     pub(super) base: Offset,
+    /// Tells it from every other segment that this process has had.
+    pub(super) serial: u64,
     pub(super) path: PathBuf,
     pub(super) salt: Salt,
     /// Where the readable frames end in the file: the published end of the active segment, the file's end of a sealed one.
@@ -167,16 +169,22 @@ struct State {
     summary: Option<IndexSummary>,
 }
 
+fn next_serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Segment {
     /// A sealed segment; its file and index are read when needed.
     pub(super) fn sealed(base: Offset, path: PathBuf, salt: Salt, len: u64, summary: Option<IndexSummary>) -> Self {
-        Self { base, path, salt, readable_len: AtomicU64::new(len), state: Mutex::new(State { summary, ..State::default() }) }
+        let state = Mutex::new(State { summary, ..State::default() });
+        Self { base, serial: next_serial(), path, salt, readable_len: AtomicU64::new(len), state }
     }
 
     /// The segment that is written to.
     pub(super) fn active(base: Offset, path: PathBuf, salt: Salt, file: Arc<dyn DiskFile>, index: Index, len: u64) -> Self {
         let state = State { file: Some(file), index: Some(index), summary: None };
-        Self { base, path, salt, readable_len: AtomicU64::new(len), state: Mutex::new(state) }
+        Self { base, serial: next_serial(), path, salt, readable_len: AtomicU64::new(len), state: Mutex::new(state) }
     }
 
     pub(super) fn readable_len(&self) -> u64 {
@@ -198,6 +206,12 @@ impl Segment {
         }
         let file = disk.open(&self.path, OpenMode::Read)?;
         Ok(Arc::clone(self.state.lock().file.get_or_insert(file)))
+    }
+
+    /// The file, for a reader that keeps nothing open.
+    pub(super) fn open_apart(&self, disk: &dyn Disk) -> io::Result<Arc<dyn DiskFile>> {
+        let open = self.state.lock().file.clone();
+        open.map_or_else(|| disk.open(&self.path, OpenMode::Read), Ok)
     }
 
     /// Closes the file; it is opened again when needed. The index goes with it.
