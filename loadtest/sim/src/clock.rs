@@ -1,5 +1,7 @@
-//! One time line over all lives of the node. A life runs on a runtime whose clock is paused; between lives time passes too.
+//! One time line over all lives of all nodes, and the wall clock of each machine. A life runs on a runtime whose clock is paused; between
+//! lives time passes too.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -8,14 +10,12 @@ use veena_contract::WallClock;
 
 const EPOCH_MS: u64 = 1_700_000_000_000;
 
-/// Virtual time, and the node's wall clock, which may be off by any amount.
+/// Virtual time.
 #[derive(Debug, Default)]
 pub struct SimTime {
     base_us: AtomicU64,
     origin: Mutex<Option<Instant>>,
     stamped_us: AtomicU64,
-    offset_ms: AtomicI64,
-    offset_ms_max: AtomicI64,
 }
 
 impl SimTime {
@@ -31,6 +31,11 @@ impl SimTime {
         self.base_us.store(now + down_us, Ordering::Relaxed);
     }
 
+    /// It is this late. For runtimes that are moved on together, none of which is the one whose clock counts.
+    pub fn set_us(&self, now_us: u64) {
+        self.base_us.store(now_us, Ordering::Relaxed);
+    }
+
     /// Microseconds since the run began.
     #[must_use]
     pub fn now_us(&self) -> u64 {
@@ -43,6 +48,22 @@ impl SimTime {
         let stamp = self.now_us().max(self.stamped_us.load(Ordering::Relaxed) + 1);
         self.stamped_us.store(stamp, Ordering::Relaxed);
         stamp
+    }
+}
+
+/// The wall clock of a machine, which may be off by any amount.
+#[derive(Debug)]
+pub struct SimClock {
+    time: Arc<SimTime>,
+    offset_ms: AtomicI64,
+    offset_ms_max: AtomicI64,
+}
+
+impl SimClock {
+    /// A clock that is right.
+    #[must_use]
+    pub fn new(time: Arc<SimTime>) -> Self {
+        Self { time, offset_ms: AtomicI64::new(0), offset_ms_max: AtomicI64::new(0) }
     }
 
     /// The wall clock jumps.
@@ -57,8 +78,8 @@ impl SimTime {
     }
 }
 
-impl WallClock for SimTime {
+impl WallClock for SimClock {
     fn now_ms(&self) -> u64 {
-        (EPOCH_MS + self.now_us() / 1000).saturating_add_signed(self.offset_ms.load(Ordering::Relaxed))
+        (EPOCH_MS + self.time.now_us() / 1000).saturating_add_signed(self.offset_ms.load(Ordering::Relaxed))
     }
 }

@@ -67,6 +67,8 @@ pub struct Watch {
     has_hurt_settle: AtomicBool,
     /// Reads failed in this life: what cannot be read may be reported as damaged.
     has_hurt_reads: AtomicBool,
+    /// Some call failed in this life.
+    has_hurt: AtomicBool,
     cut: Notify,
 }
 
@@ -83,6 +85,7 @@ impl Watch {
             is_cut: flag(),
             has_hurt_settle: flag(),
             has_hurt_reads: flag(),
+            has_hurt: flag(),
             cut: Notify::new(),
         })
     }
@@ -117,6 +120,12 @@ impl Watch {
         self.has_hurt_reads.load(Ordering::Relaxed)
     }
 
+    /// Did any call fail in this life, but for the cut?
+    #[must_use]
+    pub fn has_hurt(&self) -> bool {
+        self.has_hurt.load(Ordering::Relaxed)
+    }
+
     fn note<T>(&self, op: &str, path: &Path, detail: impl Debug, outcome: &io::Result<T>, is_short: bool) {
         if self.is_over.load(Ordering::Relaxed) {
             return;
@@ -134,6 +143,9 @@ impl Watch {
     }
 
     fn failed(&self, op: &str, path: &Path, error: &io::Error) {
+        if self.is_over.load(Ordering::Relaxed) {
+            return;
+        }
         let text = path.to_string_lossy();
         let is_settle = text.contains("/settle");
         match error.kind() {
@@ -154,6 +166,7 @@ impl Watch {
             }),
             _ => {}
         }
+        self.has_hurt.store(true, Ordering::Relaxed);
         if op == "read" {
             self.has_hurt_reads.store(true, Ordering::Relaxed);
         }
@@ -262,7 +275,11 @@ impl DiskFile for WatchedFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.inner.len()
+        let outcome = self.inner.len();
+        if let Err(error) = &outcome {
+            self.watch.failed("read", &self.path, error);
+        }
+        outcome
     }
 
     fn drop_cache(&self) -> io::Result<()> {

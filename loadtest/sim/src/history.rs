@@ -12,7 +12,6 @@ use crate::clock::SimTime;
 #[derive(Debug)]
 pub struct History {
     time: Arc<SimTime>,
-    node: Arc<str>,
     events: Mutex<Vec<Event>>,
     labels: AtomicU64,
 }
@@ -30,7 +29,7 @@ impl History {
     /// An empty history.
     #[must_use]
     pub fn new(time: Arc<SimTime>) -> Self {
-        Self { time, node: Arc::from("n1"), events: Mutex::default(), labels: AtomicU64::new(1) }
+        Self { time, events: Mutex::default(), labels: AtomicU64::new(1) }
     }
 
     /// A label no other message has.
@@ -38,10 +37,10 @@ impl History {
         Label(self.labels.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Writes down that `op` is about to be asked.
-    pub fn open(&self, client: u32, op: Op) -> Opened {
+    /// Writes down that `op` is about to be asked of a node.
+    pub fn open(&self, node: &Arc<str>, client: u32, op: Op) -> Opened {
         let mut events = self.events.lock();
-        events.push(Event { at: self.time.stamp_us(), until: UNANSWERED, node: self.node.clone(), client, op, outcome: Outcome::Unknown });
+        events.push(Event { at: self.time.stamp_us(), until: UNANSWERED, node: node.clone(), client, op, outcome: Outcome::Unknown });
         Opened(events.len() - 1)
     }
 
@@ -61,15 +60,15 @@ impl History {
         }
     }
 
-    /// Writes down something that was asked at `at` and answered now.
-    pub fn note(&self, client: u32, at: u64, op: Op, outcome: Outcome) {
+    /// Writes down something that a node was asked at `at` and has answered now.
+    pub fn note(&self, node: &Arc<str>, client: u32, at: u64, op: Op, outcome: Outcome) {
         let until = self.time.stamp_us();
-        self.events.lock().push(Event { at, until, node: self.node.clone(), client, op, outcome });
+        self.events.lock().push(Event { at, until, node: node.clone(), client, op, outcome });
     }
 
-    /// Writes down what happened to the node from `at` until now.
-    pub fn node(&self, at: u64, change: NodeChange) {
-        self.note(NOBODY, at, Op::Node(change), Outcome::Ok);
+    /// Writes down what happened to a node from `at` until now.
+    pub fn node(&self, node: &Arc<str>, at: u64, change: NodeChange) {
+        self.note(node, NOBODY, at, Op::Node(change), Outcome::Ok);
     }
 
     /// A life ends: what is unanswered stays so.

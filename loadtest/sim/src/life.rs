@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use veena_loadtest_checker::{Down, NodeChange};
 use veena_storage::disk::Disk;
-use veena_storage::disk::mem::{Fault, FaultKind, Op};
+use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 
 use crate::chance::Chance;
 use crate::clients::Client;
 use crate::disk::Watch;
+use crate::door::Door;
 use crate::node::Node;
 use crate::plan::Role;
 use crate::tally::Kind;
@@ -18,10 +19,14 @@ use crate::world::World;
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
+    /// The process is killed.
     Kill,
+    /// The power goes.
     PowerCut,
+    /// The power goes inside the last write.
     PowerCutInWrite,
+    /// It is told to stop.
     Stop,
 }
 
@@ -31,9 +36,9 @@ const CONSUMERS: u32 = 100;
 /// Lives once. Called inside a runtime of its own, which is dropped afterwards with all that is left of the node.
 pub async fn live(world: Arc<World>, mut chance: Chance, mut aside: Chance) {
     world.time.begin_life();
-    let disk = world.disk.lock().clone();
-    disk.clear_faults();
-    disk.set_capacity(u64::MAX);
+    let machine = world.machine();
+    machine.mend();
+    let disk = machine.disk.lock().clone();
     let watch = Watch::new(Arc::clone(&world.time), Arc::clone(&world.trace), Arc::clone(&world.tally));
     let end = *chance.pick(&[End::Kill, End::Kill, End::PowerCut, End::PowerCut, End::PowerCutInWrite, End::Stop, End::Stop]);
     let life = Life { world: Arc::clone(&world), watch, end };
@@ -47,8 +52,8 @@ pub async fn live(world: Arc<World>, mut chance: Chance, mut aside: Chance) {
     match Node::start(&world, &life.watch).await {
         Ok(node) => {
             let started = world.time.stamp_us();
-            note_dead_time(&world);
-            world.history.node(started, NodeChange::Started);
+            world.note_dead_time(machine);
+            world.history.node(&machine.name, started, NodeChange::Started);
             life.run(&node, &mut chance, &mut aside).await;
             node.judge_counters(&world, &life.watch);
         }
@@ -68,14 +73,6 @@ pub async fn live(world: Arc<World>, mut chance: Chance, mut aside: Chance) {
     world.time.end_life(chance.between(0, 3_000_000));
 }
 
-/// A node that is dead, or dies while it starts, runs no timer: what was on its way to the disk when it died is no older when it starts.
-/// The checker measures the windows for forgotten acks in running time.
-pub(crate) fn note_dead_time(world: &World) {
-    if let Some(died) = world.died_at.lock().take() {
-        world.history.node(died, NodeChange::Paused);
-    }
-}
-
 struct Life {
     world: Arc<World>,
     watch: Arc<Watch>,
@@ -90,7 +87,7 @@ impl Life {
         while let Err(reason) = node.create_topics(&self.world).await {
             tries += 1;
             if tries == 4 {
-                self.world.disk.lock().clear_faults();
+                self.world.machine().disk.lock().clear_faults();
             }
             if self.watch.is_cut() || tries > 80 {
                 if !self.watch.is_cut() {
@@ -115,7 +112,7 @@ impl Life {
             return self.stop(node, chance).await;
         }
         if is_inside && !self.watch.is_cut() {
-            self.world.disk.lock().cut_power_at(chance.below(40));
+            self.world.machine().disk.lock().cut_power_at(chance.below(40));
             let _ = tokio::time::timeout(Duration::from_secs(3), self.watch.cut()).await;
         }
         if self.watch.is_cut() {
@@ -129,7 +126,8 @@ impl Life {
     }
 
     fn client(&self, node: &Node, number: u32, chance: &mut Chance) -> Client {
-        Client { world: Arc::clone(&self.world), broker: node.broker.clone(), number, chance: chance.fork() }
+        let door = Door::Here(node.broker.clone(), Arc::clone(&self.world.machine().name));
+        Client { world: Arc::clone(&self.world), door, number, chance: chance.fork() }
     }
 
     fn start_clients(&self, node: &Node, chance: &mut Chance, clients: &mut JoinSet<()>) {
@@ -148,7 +146,7 @@ impl Life {
 
     /// Faults and changes of the catalog, until dropped.
     async fn turmoil(&self, node: &Node, chance: &mut Chance) {
-        let disk = self.world.disk.lock().clone();
+        let disk = self.world.machine().disk.lock().clone();
         let is_calm = chance.percent(20);
         loop {
             let pause = chance.ms(10, 700);
@@ -161,14 +159,14 @@ impl Life {
                 5 => self.fill(&disk, chance).await,
                 6 => {
                     let by: i64 = *chance.pick(&[900, 5_000, 90_000]);
-                    self.world.time.jump(if chance.percent(50) { by } else { -by });
+                    self.world.machine().clock.jump(if chance.percent(50) { by } else { -by });
                     self.world.tally.add(Kind::ClockJump);
                 }
                 7 => {
                     let at = self.world.time.stamp_us();
                     let still = chance.ms(50, 2_500);
                     tokio::time::advance(still).await;
-                    self.world.history.node(at, NodeChange::Paused);
+                    self.world.history.node(&self.world.machine().name, at, NodeChange::Paused);
                     self.world.tally.add(Kind::Pause);
                 }
                 8 | 9 => self.change_catalog(node, chance).await,
@@ -183,7 +181,7 @@ impl Life {
         if !self.world.plan.has_stuck {
             return;
         }
-        let disk = self.world.disk.lock().clone();
+        let disk = self.world.machine().disk.lock().clone();
         loop {
             tokio::time::sleep(aside.ms(0, 1_500)).await;
             let path_contains = format!("/p{:05}", aside.below(3));
@@ -202,7 +200,7 @@ impl Life {
     }
 
     /// The disk is full for a while, and then has room.
-    async fn fill(&self, disk: &veena_storage::disk::mem::MemDisk, chance: &mut Chance) {
+    async fn fill(&self, disk: &MemDisk, chance: &mut Chance) {
         let Ok(space) = disk.space("/data".as_ref()) else { return };
         disk.set_capacity((space.total - space.available).saturating_add(chance.below(64 * 1024)));
         let pause = chance.ms(50, 1_500);
@@ -230,28 +228,15 @@ impl Life {
     /// The life ends by a crash, here and now.
     fn crash(&self, chance: &mut Chance) {
         let (world, is_cut) = (&self.world, self.watch.is_cut());
-        let mut disk = world.disk.lock();
-        let mut random = || chance.next_u64();
-        let (kind, down) = match self.end {
-            End::Kill | End::Stop => {
-                disk.crash_kill();
-                (if is_cut { Kind::KillInside } else { Kind::Kill }, Down::Killed)
-            }
-            End::PowerCut => {
-                disk.crash_power(&mut random);
-                (if is_cut { Kind::PowerCutInside } else { Kind::PowerCut }, Down::PowerCut)
-            }
-            End::PowerCutInWrite => {
-                disk.crash_power_in_write(&mut random);
-                (Kind::PowerCutInWrite, Down::PowerCut)
-            }
-        };
+        let machine = world.machine();
+        let mut disk = machine.disk.lock();
+        let (kind, down) = crash_disk(&disk, self.end, is_cut, &mut || chance.next_u64());
         *disk = disk.reopen();
         world.tally.add(kind);
         world.trace.line(&format!("{} {kind:?}", world.time.now_us()));
         let now = world.time.stamp_us();
-        world.died_at.lock().get_or_insert(now);
-        world.history.node(now, NodeChange::Down(down));
+        machine.died_at.lock().get_or_insert(now);
+        world.history.node(&machine.name, now, NodeChange::Down(down));
     }
 
     /// The life ends by a clean stop; sometimes the power goes right after it.
@@ -263,7 +248,8 @@ impl Life {
         }
         // A stop that could not write settle state forgets as a crash does; the node said so.
         let down = if self.watch.has_hurt_settle() { Down::PowerCut } else { Down::Stopped };
-        let mut disk = world.disk.lock();
+        let machine = world.machine();
+        let mut disk = machine.disk.lock();
         if chance.percent(35) {
             disk.crash_power(&mut || chance.next_u64());
             world.tally.add(Kind::StopThenPowerCut);
@@ -272,8 +258,26 @@ impl Life {
             world.tally.add(Kind::Stop);
         }
         *disk = disk.reopen();
-        world.died_at.lock().get_or_insert(world.time.stamp_us());
-        world.history.node(at, NodeChange::Down(down));
+        machine.died_at.lock().get_or_insert(world.time.stamp_us());
+        world.history.node(&machine.name, at, NodeChange::Down(down));
+    }
+}
+
+/// What an unclean end does to the disk, and what it is called.
+pub(crate) fn crash_disk(disk: &MemDisk, end: End, is_cut: bool, random: &mut dyn FnMut() -> u64) -> (Kind, Down) {
+    match end {
+        End::Kill | End::Stop => {
+            disk.crash_kill();
+            (if is_cut { Kind::KillInside } else { Kind::Kill }, Down::Killed)
+        }
+        End::PowerCut => {
+            disk.crash_power(random);
+            (if is_cut { Kind::PowerCutInside } else { Kind::PowerCut }, Down::PowerCut)
+        }
+        End::PowerCutInWrite => {
+            disk.crash_power_in_write(random);
+            (Kind::PowerCutInWrite, Down::PowerCut)
+        }
     }
 }
 
@@ -285,7 +289,7 @@ fn parked_fault(aside: &mut Chance) -> Fault {
 }
 
 /// A fault of the file system: of which calls, on which files, how often.
-fn any_fault(chance: &mut Chance) -> Fault {
+pub(crate) fn any_fault(chance: &mut Chance) -> Fault {
     let areas = ["/ingress", "/topics", "/topics", "/topics", "/settle", ""];
     let path_contains = (*chance.pick(&areas)).to_owned();
     let (op, kind) = match chance.below(11) {

@@ -2,11 +2,13 @@
 //! on, once each and in order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use veena_broker::Broker;
 use veena_broker::errors::ReplayError;
 use veena_contract::{ChildLink, MessageId, Offset, PartitionIndex, StreamId, TopicId, TopicRecord};
 
+use crate::door::Door;
 use crate::world::{World, tenant};
 
 /// Where a message lies.
@@ -20,11 +22,11 @@ struct Logs {
 }
 
 /// Reads every log by replay and checks it.
-pub async fn check(world: &World, broker: &Broker) {
-    let view = broker.catalog();
+pub async fn check(world: &World, door: &Door) {
+    let Some(view) = door.catalog() else { return };
     let mut all: BTreeMap<TopicId, Logs> = BTreeMap::new();
     for record in view.topics.values() {
-        let logs = read(world, broker, record).await;
+        let logs = read(world, door, record).await;
         if record.parent.is_none() {
             check_streams(world, record, &logs);
         }
@@ -39,32 +41,42 @@ pub async fn check(world: &World, broker: &Broker) {
     }
 }
 
-async fn read(world: &World, broker: &Broker, record: &TopicRecord) -> Logs {
+async fn read(world: &World, door: &Door, record: &Arc<TopicRecord>) -> Logs {
     let mut logs = Logs::default();
     for partition in 0..record.partitions {
-        let mut offset = 0;
-        loop {
-            let found = match broker.replay(&tenant(), &record.name, PartitionIndex(partition), Offset(offset)).await {
-                Ok(Some(found)) => found,
-                Ok(None) => break,
-                Err(ReplayError::AgedOut { oldest, .. }) if record.retention_ms > 0 && oldest.0 > offset => {
-                    offset = oldest.0;
-                    continue;
-                }
-                Err(error) => {
-                    world.complain(format!("{}/{partition}@{offset} cannot be read: {error}", record.name));
-                    break;
-                }
-            };
+        let asked = Arc::clone(record);
+        let answer = door.to_owner(record, PartitionIndex(partition)).ask(move |broker| read_partition(broker, asked, partition)).await;
+        let Ok((ids, problem)) = answer else {
+            world.complain(format!("{}/{partition} cannot be read: its owner gives no answer", record.name));
+            continue;
+        };
+        for (offset, id) in ids {
             let place = (partition, offset);
-            logs.entries.push((place, found.id));
-            if let Some(earlier) = logs.by_id.insert((found.id.stream, found.id.sequence), place) {
-                world.complain(format!("{}: message {} lies at {earlier:?} and at {place:?}", record.name, found.id));
+            logs.entries.push((place, id));
+            if let Some(earlier) = logs.by_id.insert((id.stream, id.sequence), place) {
+                world.complain(format!("{}: message {id} lies at {earlier:?} and at {place:?}", record.name));
             }
-            offset += 1;
         }
+        problem.into_iter().for_each(|problem| world.complain(problem));
     }
     logs
+}
+
+/// The ids of what is retained, by offset; and why there is no more, if it ends with something that cannot be read.
+async fn read_partition(broker: Broker, record: Arc<TopicRecord>, partition: u32) -> (Vec<(u64, MessageId)>, Option<String>) {
+    let (mut ids, mut offset) = (Vec::new(), 0);
+    loop {
+        match broker.replay(&tenant(), &record.name, PartitionIndex(partition), Offset(offset)).await {
+            Ok(Some(found)) => ids.push((offset, found.id)),
+            Ok(None) => return (ids, None),
+            Err(ReplayError::AgedOut { oldest, .. }) if record.retention_ms > 0 && oldest.0 > offset => {
+                offset = oldest.0;
+                continue;
+            }
+            Err(error) => return (ids, Some(format!("{}/{partition}@{offset} cannot be read: {error}", record.name))),
+        }
+        offset += 1;
+    }
 }
 
 /// Sequences of one stream rise along a log.

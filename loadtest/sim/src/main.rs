@@ -9,9 +9,9 @@ use clap::{Parser, Subcommand};
 use veena_loadtest_sim::sabotage::{self, BUGS};
 use veena_loadtest_sim::sweep::{self, SEEDS_FOR_EVERY_FAULT, Sweep};
 use veena_loadtest_sim::tally::Kind;
-use veena_loadtest_sim::{Report, run_seed, verdict};
+use veena_loadtest_sim::{Report, run_seed_among, verdict};
 
-/// Runs the node on a simulated disk, clock and entropy; one seed, one run.
+/// Runs one node or several on simulated disks, clocks, entropy and network; one seed, one run.
 #[derive(Parser)]
 #[command(name = "veena-sim")]
 struct Command {
@@ -26,6 +26,9 @@ enum What {
         /// The seed
         #[arg(long)]
         seed: u64,
+        /// How many nodes
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+        nodes: u8,
         /// Prints the trace first
         #[arg(long)]
         trace: bool,
@@ -38,6 +41,9 @@ enum What {
     },
     /// Runs the fixed seeds and many others, each in a process of its own
     Sweep {
+        /// How many nodes each
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+        nodes: u8,
         /// How many seeds beside the fixed ones
         #[arg(long, default_value_t = 200)]
         seeds: u64,
@@ -50,6 +56,9 @@ enum What {
         /// The seed
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// How many nodes
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+        nodes: u8,
     },
     /// Plants each bug and looks for a seed that finds it; needs a build with `--features sabotage`
     Sabotage {
@@ -64,28 +73,28 @@ enum What {
     },
 }
 
-/// How long, in real time, one seed may take; usually it is a tenth of a second.
-const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// How long, in real time, one seed may take; usually it is a tenth of a second, with several nodes some seconds.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
 /// How many violations of one seed are shown.
 const VIOLATIONS_SHOWN: usize = 8;
 
 fn main() -> anyhow::Result<ExitCode> {
     let is_green = match Command::parse().what {
-        What::Run { seed, trace, json, log } => run(seed, trace, json, log)?,
-        What::Sweep { seeds, from } => run_sweep(seeds, from)?,
-        What::Meta { seed } => meta(seed)?,
+        What::Run { seed, nodes, trace, json, log } => run((seed, nodes.into()), trace, json, log)?,
+        What::Sweep { nodes, seeds, from } => run_sweep(nodes.into(), seeds, from)?,
+        What::Meta { seed, nodes } => meta(seed, nodes)?,
         What::Sabotage { seeds, from, bugs } => hunt_all(seeds, from, &bugs)?,
     };
     Ok(if is_green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run(seed: u64, trace: bool, json: bool, log: bool) -> anyhow::Result<bool> {
+fn run((seed, nodes): (u64, usize), trace: bool, json: bool, log: bool) -> anyhow::Result<bool> {
     if log {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
         tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(std::io::stderr).init();
     }
-    watch_over(seed);
-    let (report, text) = run_seed(seed, trace);
+    watch_over(seed, nodes);
+    let (report, text) = run_seed_among(seed, nodes, trace);
     print!("{text}");
     if json {
         println!("{}", serde_json::to_string(&report)?);
@@ -96,11 +105,11 @@ fn run(seed: u64, trace: bool, json: bool, log: bool) -> anyhow::Result<bool> {
 }
 
 /// A run that never gives the clock a chance to move would never end: virtual time stands still while somebody asks again at once.
-fn watch_over(seed: u64) {
+fn watch_over(seed: u64, nodes: usize) {
     let _ = std::thread::spawn(move || {
         std::thread::sleep(HANGS_AFTER);
         let what = format!("the run hangs: after {HANGS_AFTER:?} of real time some task still asks again at once");
-        let report = Report::broken(seed, what);
+        let report = Report::broken(seed, nodes, what);
         println!("{}", serde_json::to_string(&report).unwrap_or_default());
         std::process::exit(1);
     });
@@ -123,20 +132,20 @@ fn print_violations(report: &Report) {
         println!("  seed {}: and {more} more", report.seed);
     }
     if report.violations_count > 0 {
-        println!("  again: cargo run -p veena-loadtest-sim -- run --seed {}", report.seed);
+        println!("  again: cargo run -p veena-loadtest-sim -- run --nodes {} --seed {}", report.nodes, report.seed);
     }
 }
 
-fn run_sweep(seeds: u64, from: Option<u64>) -> anyhow::Result<bool> {
+fn run_sweep(nodes: usize, seeds: u64, from: Option<u64>) -> anyhow::Result<bool> {
     let from = match from {
         Some(from) => from,
         None => new_seed()?,
     };
-    let mut all = sweep::fixed_seeds();
+    let mut all = sweep::fixed_seeds(nodes);
     println!("{} fixed seeds, and {seeds} from {from} on", all.len());
     all.extend((0..seeds).map(|n| from.wrapping_add(n)));
     let mut total = Sweep::default();
-    sweep::each(all, None, |report| {
+    sweep::each(all, nodes, None, |report| {
         print_violations(&report);
         total.add(report);
         true
@@ -153,7 +162,8 @@ fn new_seed() -> anyhow::Result<u64> {
 }
 
 fn print_sweep(total: &Sweep) {
-    let faults: Vec<String> = Kind::ALL.iter().map(|kind| format!("{kind:?} {}", total.faults.get(kind).unwrap_or(&0))).collect();
+    let faults: Vec<String> =
+        Kind::of_nodes(total.nodes).map(|kind| format!("{kind:?} {}", total.faults.get(&kind).unwrap_or(&0))).collect();
     println!("faults: {}", faults.join(", "));
     if total.seeds >= SEEDS_FOR_EVERY_FAULT {
         for kind in total.missing() {
@@ -170,10 +180,10 @@ fn print_sweep(total: &Sweep) {
     );
 }
 
-fn meta(seed: u64) -> anyhow::Result<bool> {
+fn meta(seed: u64, nodes: u8) -> anyhow::Result<bool> {
     let trace = || -> anyhow::Result<Vec<u8>> {
         let mut process = Process::new(std::env::current_exe()?);
-        process.args(["run", "--trace", "--seed", &seed.to_string()]).stdin(Stdio::null());
+        process.args(["run", "--trace", "--seed", &seed.to_string(), "--nodes", &nodes.to_string()]).stdin(Stdio::null());
         Ok(process.output().context("the run cannot be started")?.stdout)
     };
     let (first, second) = (trace()?, trace()?);

@@ -10,13 +10,16 @@ use veena_broker::ports::BrokerPorts;
 use veena_broker::tasks::Tasks;
 use veena_contract::records::Attachment;
 use veena_contract::{
-    AttachEpoch, CatalogWriter, Command, Entropy, LeaderPort, NodeId, Reroute, StreamId, TopicId, TopicRecord, WallClock, Witness,
+    AttachEpoch, CatalogWriter, Command, Entropy, LeaderPort, NodeDirectory, Ownership, OwnershipEpoch, Reroute, StreamId, TopicId,
+    TopicRecord, WallClock, Witness, placement,
 };
 use veena_loadtest_checker::TopicKey;
 use veena_metastore::{Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
 
+use crate::chance::SeededEntropy;
+use crate::clock::SimClock;
 use crate::disk::{Watch, WatchedDisk};
 use crate::plan::{Role, TopicPlan};
 use crate::world::{World, key_of, name, tenant};
@@ -24,13 +27,16 @@ use crate::world::{World, key_of, name, tenant};
 const START_WITHIN: Duration = Duration::from_secs(120);
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A running node.
+/// A running node. Clones are handles to the same one.
+#[derive(Clone)]
 pub struct Node {
     /// The engine.
     pub broker: Broker,
     /// The catalog.
     pub metastore: Metastore,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
+    pub(crate) entropy: Arc<SeededEntropy>,
+    pub(crate) clock: Arc<SimClock>,
 }
 
 impl Node {
@@ -46,12 +52,13 @@ impl Node {
     }
 
     async fn start_now(world: &World, watch: &Arc<Watch>) -> Result<Self, String> {
-        let disk: Arc<dyn Disk> = Arc::new(WatchedDisk::new(world.disk.lock().clone(), Arc::clone(watch)));
-        let config = world.plan.config.clone();
+        let machine = world.machine();
+        let disk: Arc<dyn Disk> = Arc::new(WatchedDisk::new(machine.disk.lock().clone(), Arc::clone(watch)));
+        let config = machine.config.clone();
         veena_storage::disk::create_dir_durably(disk.as_ref(), &config.data_dir).map_err(|error| error.to_string())?;
-        let entropy: Arc<dyn Entropy> = world.entropy.clone();
-        let settings = MetastoreConfig::new(NodeId(Arc::from("n1")));
-        let metastore = Metastore::start(settings, world.catalog_log.clone(), Runtime::new(entropy.clone()))
+        let entropy: Arc<dyn Entropy> = machine.entropy.clone();
+        let settings = MetastoreConfig::new(machine.id());
+        let metastore = Metastore::start(settings, machine.catalog_log.clone(), Runtime::new(entropy.clone()))
             .await
             .map_err(|error| error.to_string())?;
         let tasks = Tasks::new(Handle::current());
@@ -62,13 +69,13 @@ impl Node {
             catalog: Arc::new(metastore.clone()),
             writer: Arc::new(metastore.clone()),
             witness: Witness::new(Arc::new(metastore.clone()) as Arc<dyn LeaderPort>),
-            clock: world.time.clone(),
+            clock: machine.clock.clone(),
             entropy,
             tasks: tasks.clone(),
             peers: None,
         };
         let broker = Broker::open(config, ports).await.map_err(|error| error.to_string())?;
-        Ok(Self { broker, metastore, tasks })
+        Ok(Self { broker, metastore, tasks, entropy: Arc::clone(&machine.entropy), clock: Arc::clone(&machine.clock) })
     }
 
     /// A clean stop.
@@ -107,10 +114,11 @@ impl Node {
     /// # Errors
     /// It cannot be created now.
     pub async fn create_topic(&self, world: &World, plan: &TopicPlan) -> Result<(), String> {
+        let id = TopicId(self.entropy.next_u64().max(1));
         let topic = TopicRecord {
             tenant: tenant(),
             name: name(plan.name),
-            id: TopicId(world.entropy.next_u64().max(1)),
+            id,
             partitions: plan.partitions,
             retention_ms: plan.retention_ms,
             retention_bytes: 0,
@@ -119,17 +127,17 @@ impl Node {
             max_acked_ahead_per_partition: plan.acked_ahead_max,
             dedup_window_ms: 0,
             reroute: Reroute::Auto,
-            created_at_ms: world.time.now_ms(),
+            created_at_ms: self.clock.now_ms(),
             owner: None,
             parent: None,
             children: Vec::new(),
             schemas: Vec::new(),
-            owners: Vec::new(),
+            owners: self.owners(id, plan.partitions),
             revision: 0,
         };
         let attach = match plan.parent {
             None => None,
-            Some((parent, delay_ms)) => Some(self.attachment(world, parent, delay_ms).await?),
+            Some((parent, delay_ms)) => Some(self.attachment(parent, delay_ms).await?),
         };
         if plan.role != Role::Steady {
             world.excused.lock().insert(key_of(&topic));
@@ -138,10 +146,20 @@ impl Node {
         created.map(drop).map_err(|error| error.to_string())
     }
 
-    async fn attachment(&self, world: &World, parent: &str, delay_ms: u64) -> Result<Attachment, String> {
+    /// Owners for the partitions of a topic; a node alone names nobody.
+    fn owners(&self, topic: TopicId, count: u32) -> Vec<Ownership> {
+        let members = self.metastore.nodes();
+        if members.len() < 2 {
+            return Vec::new();
+        }
+        let owners = placement::owners_of_added(&members, topic, &[], count);
+        owners.into_iter().map(|node| Ownership { node, epoch: OwnershipEpoch::default() }).collect()
+    }
+
+    async fn attachment(&self, parent: &str, delay_ms: u64) -> Result<Attachment, String> {
         let parent_id = self.topic(parent).ok_or("the parent is not there")?.id;
         let attach_offsets = self.broker.attach_offsets(&tenant(), &name(parent)).await.map_err(|error| error.to_string())?;
-        let (epoch, stream) = (AttachEpoch(world.entropy.next_u64()), StreamId(world.entropy.next_u128()));
+        let (epoch, stream) = (AttachEpoch(self.entropy.next_u64()), StreamId(self.entropy.next_u128()));
         Ok(Attachment { parent: name(parent), parent_id, epoch, stream, delay_ms, attach_offsets })
     }
 

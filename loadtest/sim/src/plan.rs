@@ -56,6 +56,10 @@ pub struct Plan {
     pub consumers: u32,
     /// Logs of some partitions take nothing for seconds, and bounds are so low that their records are parked.
     pub has_stuck: bool,
+    /// After so many changes of the catalog a snapshot of it is taken, by nodes among others.
+    pub snapshot_every: u64,
+    /// How many changes below a snapshot such nodes keep.
+    pub entries_kept: u64,
 }
 
 impl Plan {
@@ -70,6 +74,8 @@ impl Plan {
             pace_ms: *chance.pick(&[20, 60, 200, 600]),
             consumers: u32::try_from(chance.between(1, 2)).unwrap_or(1),
             has_stuck: aside.percent(25),
+            snapshot_every: 5_000,
+            entries_kept: 1_000,
         };
         if plan.has_stuck {
             plan.config.undispatched_bytes_max = *aside.pick(&[2 * 1024, 8 * 1024, 32 * 1024]);
@@ -77,6 +83,20 @@ impl Plan {
             plan.config.wal.undispatched_bytes_max = 4 * plan.config.wal.segment_bytes;
         }
         plan
+    }
+}
+
+impl Plan {
+    /// The plan of a seed for several nodes.
+    #[must_use]
+    pub fn among(chance: &mut Chance) -> Self {
+        let mut aside = chance.fork();
+        Self {
+            has_stuck: false,
+            snapshot_every: *chance.pick(&[4, 12, 5_000]),
+            entries_kept: *chance.pick(&[1, 8, 1_000]),
+            ..Self::of(chance, &mut aside)
+        }
     }
 }
 

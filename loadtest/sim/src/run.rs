@@ -9,8 +9,14 @@ use tokio::runtime::{Builder, RngSeed};
 use veena_loadtest_checker::{Event, Op, Rules, TopicKey, Verdict, check, to_jsonl};
 
 use crate::chance::Chance;
+use crate::cluster::Cluster;
+use crate::cluster::lockstep::Driver;
+use crate::cluster::net::Net;
+use crate::cluster::scenario;
+use crate::cluster::storm::Faults;
 use crate::finale;
 use crate::life;
+use crate::plan::Plan;
 use crate::tally::Kind;
 use crate::verdict;
 use crate::world::World;
@@ -20,6 +26,8 @@ use crate::world::World;
 pub struct Report {
     /// The seed.
     pub seed: u64,
+    /// How many nodes.
+    pub nodes: usize,
     /// What is wrong; empty if nothing is.
     pub violations: Vec<String>,
     /// How many violations in all.
@@ -39,9 +47,10 @@ pub struct Report {
 impl Report {
     /// The report of a run that came to no verdict.
     #[must_use]
-    pub fn broken(seed: u64, what: String) -> Self {
+    pub fn broken(seed: u64, nodes: usize, what: String) -> Self {
         Self {
             seed,
+            nodes,
             violations: vec![what],
             violations_count: 1,
             faults: BTreeMap::new(),
@@ -53,7 +62,7 @@ impl Report {
     }
 }
 
-/// Runs a seed. The trace is empty unless it is to be kept.
+/// Runs a seed with one node. The trace is empty unless it is to be kept.
 ///
 /// # Panics
 /// When no runtime can be made.
@@ -68,16 +77,48 @@ pub fn run_seed(seed: u64, is_trace_kept: bool) -> (Report, String) {
     }
     let last = chance.fork();
     in_a_runtime(chance.next_u64(), finale::judge(Arc::clone(&world), last));
+    report(seed, &world)
+}
+
+/// The names of nodes among others.
+const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
+
+/// Runs a seed with so many nodes, at least one and at most five. The trace is empty unless it is to be kept.
+///
+/// # Panics
+/// When no runtime can be made.
+#[must_use]
+pub fn run_seed_among(seed: u64, nodes: usize, is_trace_kept: bool) -> (Report, String) {
+    if nodes <= 1 {
+        return run_seed(seed, is_trace_kept);
+    }
+    let mut chance = Chance::seeded(seed);
+    let plan = Plan::among(&mut chance);
+    let world = World::with_plan(plan, &NODES[..nodes.min(NODES.len())], &mut chance, is_trace_kept);
+    let net = Net::new(Arc::clone(&world), chance.fork());
+    let cluster = Cluster::new(Arc::clone(&world), net);
+    let faults = Faults::any(&mut chance);
+    world.trace.line(&format!("{faults:?}"));
+    let scenario = scenario::run(Arc::clone(&cluster), faults, chance.fork());
+    Driver::new(cluster, chance.fork()).run(scenario);
+    world.machines.iter().for_each(|machine| finale::check_files(&world, machine));
+    world.history.end_life();
+    report(seed, &world)
+}
+
+/// What the run came to.
+fn report(seed: u64, world: &World) -> (Report, String) {
     let events = world.history.events();
     for line in to_jsonl(&events).lines() {
         world.trace.line(line);
     }
-    let (verdict, problems) = (judge(&world, &events), world.problems.lock().clone());
+    let (verdict, problems) = (judge(world, &events), world.problems.lock().clone());
     let mut violations = problems;
     let violations_count = u64::try_from(violations.len()).unwrap_or(u64::MAX) + verdict.total();
     violations.extend(verdict.violations.iter().map(ToString::to_string));
     let report = Report {
         seed,
+        nodes: world.machines.len(),
         violations_count,
         violations,
         faults: world.tally.counts(),

@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
 /// A seed's process cannot be started.
 pub fn hunt(bug: &'static str, from: u64, seeds_max: u64) -> anyhow::Result<Finding> {
     let mut finding = Finding { bug, found: None, seeds: 0 };
-    sweep::each(from..from.saturating_add(seeds_max), Some(bug), |report| {
+    sweep::each(from..from.saturating_add(seeds_max), 1, Some(bug), |report| {
         finding.seeds += 1;
         finding.found = report.violations.first().map(|what| (report.seed, what.clone()));
         finding.found.is_none()

@@ -17,25 +17,32 @@ pub const SEEDS_FOR_EVERY_FAULT: usize = 40;
 
 /// The seeds that every short run takes, each with its story.
 const FIXED: &str = include_str!("../seeds.txt");
+/// The same, for several nodes.
+const FIXED_AMONG: &str = include_str!("../seeds-among.txt");
 
-/// The seeds of `seeds.txt`.
+/// The fixed seeds for so many nodes.
 ///
 /// # Panics
-/// When a line does not begin with a number; the file is part of the program.
+/// When a line does not begin with a number; the files are part of the program.
 #[must_use]
-pub fn fixed_seeds() -> Vec<u64> {
-    let lines = FIXED.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+pub fn fixed_seeds(nodes: usize) -> Vec<u64> {
+    let text = if nodes == 1 { FIXED } else { FIXED_AMONG };
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let first = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
-    lines.map(|line| first(line).expect("invariant: a line of seeds.txt begins with a seed")).collect()
+    lines.map(|line| first(line).expect("invariant: a line of fixed seeds begins with a seed")).collect()
 }
 
 /// Runs one seed in a process of its own, with a planted bug if one is named.
 ///
 /// # Errors
 /// The process cannot be started.
-fn start(seed: u64, sabotage: Option<&str>) -> io::Result<Child> {
+fn start(seed: u64, nodes: usize, sabotage: Option<&str>) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run", "--json", "--seed", &seed.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["run", "--json", "--seed", &seed.to_string(), "--nodes", &nodes.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     match sabotage {
         Some(bug) => command.env("VEENA_SABOTAGE", bug),
         None => command.env_remove("VEENA_SABOTAGE"),
@@ -43,7 +50,7 @@ fn start(seed: u64, sabotage: Option<&str>) -> io::Result<Child> {
     command.spawn()
 }
 
-fn finish(seed: u64, child: Child) -> anyhow::Result<Report> {
+fn finish(seed: u64, nodes: usize, child: Child) -> anyhow::Result<Report> {
     let output = child.wait_with_output().context("a seed's process cannot be waited for")?;
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some(report) = text.lines().last().and_then(|line| serde_json::from_str::<Report>(line).ok()) {
@@ -51,23 +58,28 @@ fn finish(seed: u64, child: Child) -> anyhow::Result<Report> {
     }
     let last_words = String::from_utf8_lossy(&output.stderr);
     let what = format!("the run ended without a report ({}): {}", output.status, last_words.lines().last().unwrap_or_default());
-    Ok(Report::broken(seed, what))
+    Ok(Report::broken(seed, nodes, what))
 }
 
 /// Runs seeds, two at a time, and gives each report to `told` in order, until it answers false.
 ///
 /// # Errors
 /// A process cannot be started.
-pub fn each(seeds: impl IntoIterator<Item = u64>, sabotage: Option<&str>, mut told: impl FnMut(Report) -> bool) -> anyhow::Result<()> {
+pub fn each(
+    seeds: impl IntoIterator<Item = u64>,
+    nodes: usize,
+    sabotage: Option<&str>,
+    mut told: impl FnMut(Report) -> bool,
+) -> anyhow::Result<()> {
     let mut seeds = seeds.into_iter();
     let mut running = std::collections::VecDeque::new();
     loop {
         while running.len() < AT_ONCE {
             let Some(seed) = seeds.next() else { break };
-            running.push_back((seed, start(seed, sabotage).context("a seed's process cannot be started")?));
+            running.push_back((seed, start(seed, nodes, sabotage).context("a seed's process cannot be started")?));
         }
         let Some((seed, child)) = running.pop_front() else { return Ok(()) };
-        if !told(finish(seed, child)?) {
+        if !told(finish(seed, nodes, child)?) {
             for (_, mut child) in running {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -82,6 +94,8 @@ pub fn each(seeds: impl IntoIterator<Item = u64>, sabotage: Option<&str>, mut to
 pub struct Sweep {
     /// How many seeds ran.
     pub seeds: usize,
+    /// With how many nodes each.
+    pub nodes: usize,
     /// The failing ones.
     pub failed: Vec<Report>,
     /// How often each fault hit, over all.
@@ -98,6 +112,7 @@ impl Sweep {
     /// Adds one seed.
     pub fn add(&mut self, report: Report) {
         self.seeds += 1;
+        self.nodes = report.nodes;
         for (kind, count) in &report.faults {
             *self.faults.entry(*kind).or_insert(0) += count;
         }
@@ -112,7 +127,7 @@ impl Sweep {
     /// Kinds of faults that never came.
     #[must_use]
     pub fn missing(&self) -> Vec<Kind> {
-        Kind::ALL.iter().filter(|kind| !self.faults.contains_key(kind)).copied().collect()
+        Kind::of_nodes(self.nodes).filter(|kind| !self.faults.contains_key(kind)).collect()
     }
 
     /// Is everything as it must be? Many seeds must have seen every kind of fault.

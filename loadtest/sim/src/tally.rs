@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What can happen to the node and its clients.
+        /// What can happen to nodes and their clients.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Kind {
             $($(#[$doc])* $name,)*
@@ -73,6 +73,40 @@ kinds! {
     LeaseLeft,
     /// A handle was used after its lease had run out.
     StaleHandle,
+    /// The node that led the metadata ended.
+    LeaderEnded,
+    /// Several nodes ended at one moment, but not all.
+    SeveralEnded,
+    /// All nodes ended at one moment.
+    AllEnded,
+    /// A node that had lost its directory was not let in.
+    DirectoryLost,
+    /// A request of a node to another was lost.
+    RequestLost,
+    /// A node served a request of another, and its answer was lost.
+    AnswerLost,
+    /// An answer came when nobody waited for it any more.
+    LateAnswer,
+    /// A message between nodes took its time.
+    SlowMessage,
+    /// A node was not heard by one other.
+    CutOneWay,
+    /// Two nodes did not hear each other.
+    CutBothWays,
+    /// A node was heard by nobody, and heard all.
+    Unheard,
+    /// A node heard nobody, and was heard by all.
+    Deaf,
+    /// A node was cut off.
+    CutOff,
+}
+
+impl Kind {
+    /// Those that can happen where there are so many nodes.
+    pub fn of_nodes(nodes: usize) -> impl Iterator<Item = Self> {
+        let is_for_one = |kind: &Self| *kind < Self::LeaderEnded;
+        Self::ALL.iter().copied().filter(move |kind| nodes > 1 || is_for_one(kind))
+    }
 }
 
 /// Counts of one run.
