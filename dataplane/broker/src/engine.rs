@@ -26,7 +26,7 @@ use crate::metrics::{BrokerMetrics, Histogram};
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
-use crate::produce::{accept, backlog, dispatch};
+use crate::produce::{accept, backlog, committed, dispatch};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::tasks::OnExit;
@@ -233,7 +233,7 @@ impl Broker {
         topic: &TopicName,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
-        accept::produce_committed(&self.core, tenant, topic, messages).await
+        committed::produce_committed(&self.core, tenant, topic, messages).await
     }
 
     /// Leases messages. Empty when the wait ran out. Dropping the future releases everything.

@@ -43,6 +43,15 @@ pub enum ProduceError {
     /// The node is stopping.
     #[error("this node is stopping and takes no new produce; send it to another node")]
     Stopping,
+    /// The idempotency key was used for another message.
+    #[error("idempotency key was used for another message; a key stands for one message, with its key and headers")]
+    KeyReused,
+    /// The partition remembers as many idempotency keys as it may.
+    #[error("the partition remembers no more idempotency keys; retry later")]
+    DedupWindowFull {
+        /// Until its oldest key ends.
+        wait_ms: u64,
+    },
 }
 
 impl ProduceError {
@@ -58,7 +67,9 @@ impl ProduceError {
             | Self::OwnerDown
             | Self::DiskFull
             | Self::LogLatched
-            | Self::Stopping => Effect::None,
+            | Self::Stopping
+            | Self::KeyReused
+            | Self::DedupWindowFull { .. } => Effect::None,
         }
     }
 }

@@ -13,6 +13,7 @@ mod fuzz;
 mod gaps;
 mod growth;
 mod housekeeping;
+mod keys;
 mod lost_wal;
 mod model;
 mod net;

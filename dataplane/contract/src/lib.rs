@@ -20,7 +20,7 @@ pub use clock::{Entropy, WallClock};
 pub use ids::{
     AttachEpoch, LineageId, LogId, LogIndex, MessageId, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId, WalSeq,
 };
-pub use names::{HeaderName, InvalidName, Key, TopicName};
+pub use names::{HeaderName, IdempotencyKey, InvalidName, Key, TopicName};
 pub use peer::{
     CallerGone, Member, Members, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest,
     PeerService,

@@ -123,6 +123,10 @@ codes! {
     ClientGone = "client_gone", false, Possible;
     /// The request was not sent in time.
     RequestTimeout = "request_timeout", true, None;
+    /// The idempotency key was used for another message.
+    IdempotencyKeyReused = "idempotency_key_reused", false, None;
+    /// The partition remembers as many idempotency keys as it may.
+    DedupWindowFull = "dedup_window_full", true, None;
 }
 
 #[cfg(test)]

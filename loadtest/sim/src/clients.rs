@@ -140,7 +140,7 @@ impl Client {
         let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload) };
         let open = self.world.history.open(self.number, Op::Produce(sent));
         let key = key.and_then(|key| Key::parse(Bytes::from(key)).expect("invariant: a short key"));
-        (NewMessage { key, partition, headers: Vec::new(), payload: Bytes::from(payload) }, open)
+        (NewMessage { key, partition, headers: Vec::new(), idempotency_key: None, payload: Bytes::from(payload) }, open)
     }
 
     /// Consumes one topic and settles what comes, in every way, for ever.

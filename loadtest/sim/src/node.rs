@@ -112,6 +112,7 @@ impl Node {
             name: name(plan.name),
             id: TopicId(world.entropy.next_u64().max(1)),
             partitions: plan.partitions,
+            earlier_partitions: Vec::new(),
             retention_ms: plan.retention_ms,
             retention_bytes: 0,
             visibility_timeout_ms: plan.visibility_ms,

@@ -3,8 +3,11 @@
 pub mod accept;
 pub mod backlog;
 pub mod commit;
+pub mod committed;
+pub mod digest;
 pub mod discard;
 pub mod dispatch;
+pub mod keyed;
 pub mod mend;
 pub mod park;
 pub mod parked;

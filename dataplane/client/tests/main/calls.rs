@@ -27,8 +27,12 @@ async fn every_request_names_its_client() {
 #[tokio::test]
 async fn a_produce_carries_key_partition_and_headers() {
     let server = Server::start(&[(202, &[], ""), (200, &[], r#"{"id":"a-1","partition":2,"offset":7,"timestamp":9}"#)]).await;
-    let options =
-        ProduceOptions { key: Some(Bytes::from_static(&[0xff])), partition: Some(2), headers: vec![("trace".into(), "x".into())] };
+    let options = ProduceOptions {
+        key: Some(Bytes::from_static(&[0xff])),
+        partition: Some(2),
+        headers: vec![("trace".into(), "x".into())],
+        idempotency_key: Some("once".into()),
+    };
     server.client().produce("orders", Bytes::from_static(b"hi"), &options).await.expect("accepted");
     let committed = server.client().produce_committed("orders", Bytes::from_static(b"hi"), &options).await.expect("committed");
     assert_eq!((committed.partition, committed.offset), (2, 7));

@@ -51,6 +51,7 @@ impl State {
             check_owners(topic.owners.len(), 0, topic.partitions)?;
         }
         topic.owners.iter_mut().for_each(|owner| owner.epoch = FIRST_EPOCH);
+        topic.earlier_partitions.clear();
         topic.parent = None;
         topic.children.clear();
         topic.revision = 0;
@@ -97,6 +98,7 @@ impl State {
         if !topic.owners.is_empty() || !owners.is_empty() {
             check_owners(owners.len(), topic.owners.len(), partitions)?;
         }
+        topic.earlier_partitions.push(topic.partitions);
         topic.partitions = partitions;
         topic.owners.extend(owners.into_iter().map(first_owner));
         self.put(topic);
