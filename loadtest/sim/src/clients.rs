@@ -34,7 +34,7 @@ enum Way {
     Committed,
 }
 
-fn outcome_of(effect: Effect) -> Outcome {
+pub(crate) fn outcome_of(effect: Effect) -> Outcome {
     match effect {
         Effect::None => Outcome::Fail,
         Effect::Possible => Outcome::Unknown,
@@ -42,7 +42,7 @@ fn outcome_of(effect: Effect) -> Outcome {
 }
 
 impl Client {
-    fn record(&self, topic: &str) -> Option<Arc<TopicRecord>> {
+    pub(crate) fn record(&self, topic: &str) -> Option<Arc<TopicRecord>> {
         self.broker.catalog().topic(&tenant(), &name(topic)).cloned()
     }
 
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    fn any_root(&mut self) -> &'static str {
+    pub(crate) fn any_root(&mut self) -> &'static str {
         let direct: Vec<&'static str> =
             self.world.plan.topics.iter().filter(|topic| topic.parent.is_none()).map(|topic| topic.name).collect();
         let copies: Vec<&'static str> = self
@@ -137,7 +137,7 @@ impl Client {
         } else {
             None
         };
-        let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload) };
+        let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload), once: false };
         let open = self.world.history.open(self.number, Op::Produce(sent));
         let key = key.and_then(|key| Key::parse(Bytes::from(key)).expect("invariant: a short key"));
         (NewMessage { key, partition, headers: Vec::new(), idempotency_key: None, payload: Bytes::from(payload) }, open)

@@ -93,6 +93,9 @@ impl Last<'_> {
             self.world.complain(format!("topics cannot be created on a healed disk: {reason}"));
         }
         *self.world.children.lock() = self.node.links();
+        let chance_once = self.world.once.fork();
+        let mut once = Client { world: Arc::clone(&self.world), broker: self.node.broker.clone(), number: JUDGE + 6, chance: chance_once };
+        once.settle_once().await;
         if !self.converge(chance).await {
             return;
         }

@@ -12,6 +12,7 @@ use crate::chance::Chance;
 use crate::clients::Client;
 use crate::disk::Watch;
 use crate::node::Node;
+use crate::once;
 use crate::plan::Role;
 use crate::tally::Kind;
 use crate::world::World;
@@ -27,6 +28,7 @@ enum End {
 
 const OBSERVER: u32 = 900;
 const CONSUMERS: u32 = 100;
+const ONCE: u32 = 800;
 
 /// Lives once. Called inside a runtime of its own, which is dropped afterwards with all that is left of the node.
 pub async fn live(world: Arc<World>, mut chance: Chance, mut aside: Chance) {
@@ -135,6 +137,13 @@ impl Life {
     fn start_clients(&self, node: &Node, chance: &mut Chance, clients: &mut JoinSet<()>) {
         for number in 1..=self.world.plan.producers {
             clients.spawn(self.client(node, number, chance).produce());
+        }
+        if self.world.once.is_on {
+            for number in 0..once::CLIENTS {
+                let chance = self.world.once.fork();
+                let client = Client { world: Arc::clone(&self.world), broker: node.broker.clone(), number: ONCE + number, chance };
+                clients.spawn(client.produce_once_each());
+            }
         }
         let mut number = CONSUMERS;
         for topic in &self.world.plan.topics {

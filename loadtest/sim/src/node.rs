@@ -118,7 +118,7 @@ impl Node {
             visibility_timeout_ms: plan.visibility_ms,
             max_in_flight_per_partition: plan.in_flight_max,
             max_acked_ahead_per_partition: plan.acked_ahead_max,
-            dedup_window_ms: 0,
+            dedup_window_ms: crate::once::WINDOW_MS,
             reroute: Reroute::Auto,
             created_at_ms: world.time.now_ms(),
             owner: None,

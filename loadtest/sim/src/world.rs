@@ -13,6 +13,7 @@ use crate::chance::{Chance, SeededEntropy};
 use crate::clock::SimTime;
 use crate::disk::Trace;
 use crate::history::History;
+use crate::once::Once;
 use crate::plan::Plan;
 use crate::tally::Tally;
 
@@ -42,6 +43,8 @@ pub struct World {
     pub died_at: Mutex<Option<u64>>,
     /// What the run itself saw and no history shows.
     pub problems: Mutex<Vec<String>>,
+    /// What is sent under idempotency keys.
+    pub once: Once,
     /// Acks of some life outlived neither promise: settle state was hurt.
     pub has_hurt_settle: Mutex<bool>,
 }
@@ -51,6 +54,7 @@ impl World {
     #[must_use]
     pub fn new(chance: &mut Chance, aside: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
         let time = Arc::new(SimTime::default());
+        let once = Once::of(aside);
         Arc::new(Self {
             plan: Plan::of(chance, aside),
             history: History::new(Arc::clone(&time)),
@@ -64,6 +68,7 @@ impl World {
             children: Mutex::default(),
             died_at: Mutex::default(),
             problems: Mutex::default(),
+            once,
             has_hurt_settle: Mutex::new(false),
         })
     }
