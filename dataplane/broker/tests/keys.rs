@@ -444,3 +444,51 @@ async fn a_node_that_does_not_know_that_a_topic_grew_stores_no_key_by_what_it_kn
     assert_eq!(stored.expect("stored").partition, PartitionIndex(3));
     assert_eq!(once(cluster.node("a"), &key).await.expect("known").offset, first.offset);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_knows_of_one_growth_and_not_of_the_next_waits_for_it() {
+    let mut cluster = Cluster::start(1).await;
+    let (record, grown) = growing();
+    let owners = ["a", "b", "c", "a", "b", "c"];
+    let again = TopicRecord { earlier_partitions: vec![2, 5], revision: 3, ..owned_by(orders(6), &owners) };
+    cluster.catalog.put(record);
+    let key = moving(1, 2);
+    let first = once(cluster.node("c"), &key).await.expect("stored");
+    let own = FakeCatalog::new();
+    own.put(grown);
+    cluster.kill("a");
+    cluster.revive_on("a", &own).await;
+    cluster.catalog.put(again.clone());
+    let behind = once(cluster.node("a"), &key).await.expect_err("whoever is asked knows better");
+    assert!(matches!(behind, ProduceError::OwnerDown), "{behind}");
+    let (told, ()) = tokio::join!(once(cluster.node("a"), &key), async {
+        sleep(Duration::from_millis(200)).await;
+        own.put(again);
+    });
+    assert_eq!(place(&told.expect("known")), place(&first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_does_not_know_that_a_topic_grew_vouches_for_no_key() {
+    let mut cluster = Cluster::start(1).await;
+    let (record, grown) = growing();
+    cluster.catalog.put(record.clone());
+    let key = moving(1, 2);
+    let own = FakeCatalog::new();
+    own.put(record.clone());
+    cluster.kill("b");
+    cluster.revive_on("b", &own).await;
+    let others = FakeCatalog::new();
+    others.put(record);
+    cluster.kill("a");
+    cluster.revive_on("a", &others).await;
+    cluster.catalog.put(grown.clone());
+    // What it has not, it may still get from a node that is as far behind.
+    let unsure = once(cluster.node("c"), &key).await.expect_err("not said");
+    assert!(matches!(unsure, ProduceError::OwnerDown) && unsure.effect() == Effect::None, "{unsure}");
+    let first = once(cluster.node("a"), &key).await.expect("stored");
+    assert_eq!(first.partition, PartitionIndex(1));
+    own.put(grown.clone());
+    let again = once(cluster.node("c"), &key).await.expect("known");
+    assert_eq!((place(&again), again.is_replayed), (place(&first), true));
+}

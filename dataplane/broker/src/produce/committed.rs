@@ -121,9 +121,9 @@ impl Request {
 
     /// Sends everything that is open to where it belongs. What is still open then was led by a count that is outdated.
     async fn send(&mut self, core: &Arc<Core>, target: &Target) {
-        self.look_up_earlier(core, target).await;
+        let held_back = self.look_up_earlier(core, target).await;
         let mut groups: BTreeMap<PartitionIndex, Group> = BTreeMap::new();
-        for index in self.open() {
+        for index in self.open().into_iter().filter(|index| !held_back.contains(index)) {
             let (message, key) = (&self.messages[index], self.keys[index]);
             match choose(target, message) {
                 Ok(partition) => {
@@ -157,8 +157,9 @@ impl Request {
         }
     }
 
-    /// Asks the owners of the partitions that keys led to before the topic grew. What they know, or may know, is not sent anywhere else.
-    async fn look_up_earlier(&mut self, core: &Arc<Core>, target: &Target) {
+    /// Asks the owners of the partitions that keys led to before the topic grew. What they know, or may know, is not sent anywhere else; what
+    /// they do not answer, since they know of a later count, is not sent now.
+    async fn look_up_earlier(&mut self, core: &Arc<Core>, target: &Target) -> BTreeSet<usize> {
         let counted = target.record.partitions;
         let mut asked: BTreeMap<PartitionIndex, (Vec<usize>, Vec<RecordKey>)> = BTreeMap::new();
         for index in self.open() {
@@ -177,6 +178,7 @@ impl Request {
                 (index, indexes, answer)
             })
         });
+        let mut held_back = BTreeSet::new();
         for (partition, indexes, answer) in join_all(look_ups).await {
             match answer {
                 Ok(answer) => {
@@ -189,6 +191,7 @@ impl Request {
                         }
                     }
                 }
+                Err(CommitError::Grown) => held_back.extend(indexes),
                 Err(error) => {
                     for index in indexes {
                         self.outcomes.entry(index).or_insert_with(|| Err(failed(error)));
@@ -196,6 +199,7 @@ impl Request {
                 }
             }
         }
+        held_back
     }
 }
 
