@@ -66,6 +66,13 @@ async fn topics_and_messages_are_handled_from_the_command_line() {
 
     let detail: serde_json::Value = serde_json::from_str(&shell.ok("topic info orders --json").await).expect("JSON");
     assert_eq!((&detail["retention_ms"], &detail["partition_stats"][0]["frontier"]), (&86_400_000.into(), &3.into()));
+    for _ in 0..2 {
+        assert_eq!(shell.ok("pub orders paid --idempotency-key order-1").await, "sent 1 message(s) to orders\n");
+    }
+    assert_eq!(shell.ok("sub orders -n 1").await, "0:3  paid\n");
+    assert_eq!(shell.ok("sub orders --idle 0s").await, "", "it was stored once");
+    assert!(shell.fails("pub orders other --idempotency-key order-1", 1).await.contains("idempotency_key_reused"));
+    assert!(shell.fails("pub orders --idempotency-key order-2", 2).await.contains("stands for one message"));
     assert_eq!(shell.ok("topic edit orders --retention forever").await, "changed orders\n");
     assert_eq!(shell.ok("topic rm -f orders").await, "deleted orders\n");
     node.stop(crate::support::STOP_DEADLINE).await.expect("a clean stop");

@@ -54,7 +54,7 @@ fn lay_out(data: &Path) -> PathBuf {
     let (mut log, _) =
         PartitionLog::open(disk, &partition, config, Arc::new(FrameCache::new(1 << 20)), &entropy(), Offset(0)).expect("opens");
     for sequence in 1..9_u64 {
-        let record = NewRecord { sequence, id: None, body: vec![7; 300].into() };
+        let record = NewRecord { sequence, id: None, key: None, body: vec![7; 300].into() };
         let key = StreamKey { stream: StreamId(9), source: 0 };
         let section = Section { key, origin: Origin::default(), is_tracked: false, last: sequence, records: vec![record] };
         let appended = log.append(&[section], 1_000 + sequence, &Marks::new).expect("appended");

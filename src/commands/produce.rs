@@ -46,6 +46,9 @@ pub struct PubArgs {
     /// A header of the message; may be repeated.
     #[arg(short = 'H', long = "header", value_parser = flags::header, value_name = "NAME=VALUE")]
     headers: Vec<(String, String)>,
+    /// Stored once, however often it is sent under this key within the topic's window; needs a single message.
+    #[arg(long, conflicts_with = "count", value_name = "KEY")]
+    idempotency_key: Option<String>,
     /// Send the message this many times.
     #[arg(long, default_value_t = 1, value_name = "N")]
     count: u64,
@@ -59,6 +62,9 @@ pub struct PubArgs {
 
 /// Sends messages.
 pub async fn run(global: &Global, args: PubArgs) -> Outcome {
+    if args.idempotency_key.is_some() && args.message.is_none() && args.file.is_none() {
+        return Err(Failure::Usage("an idempotency key stands for one message: give it as an argument or as a file".to_owned()));
+    }
     let client = global.client()?;
     let mut sender = Sender::new(&client, global, &args);
     match (&args.message, &args.file) {
@@ -103,7 +109,12 @@ struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     fn new(client: &'a Client, global: &'a Global, args: &'a PubArgs) -> Self {
-        let options = ProduceOptions { key: args.key.clone().map(Bytes::from), partition: args.partition, headers: args.headers.clone() };
+        let options = ProduceOptions {
+            key: args.key.clone().map(Bytes::from),
+            partition: args.partition,
+            headers: args.headers.clone(),
+            idempotency_key: args.idempotency_key.clone(),
+        };
         let bar = if args.count > 1 { output::progress(args.count, "sent") } else { output::counter("sent") };
         Self { client, global, args, options, sent: 0, started: Instant::now(), bar }
     }

@@ -12,7 +12,7 @@ use http::header::{CONTENT_ENCODING, HeaderMap};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use veena_broker::message::NewMessage;
-use veena_contract::{ErrorCode, Key, PartitionIndex, limits};
+use veena_contract::{ErrorCode, IdempotencyKey, Key, PartitionIndex, limits};
 
 use crate::budget::Reserved;
 use crate::headers;
@@ -117,6 +117,8 @@ struct Entry<'a> {
     partition: Option<i64>,
     #[serde(default, borrow)]
     headers: Option<Pairs<'a>>,
+    #[serde(default, borrow)]
+    idempotency_key: Option<Cow<'a, str>>,
 }
 
 impl Entry<'_> {
@@ -137,7 +139,8 @@ impl Entry<'_> {
         let partition: Option<PartitionIndex> = self.partition.map(partition_index).transpose()?;
         let pairs = self.headers.as_ref().map(|pairs| pairs.0.as_slice()).unwrap_or_default();
         let headers = headers::from_pairs(pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())))?;
-        Ok(NewMessage { key, partition, headers, payload })
+        let idempotency_key = self.idempotency_key.as_deref().map(|key| IdempotencyKey::parse(key.as_bytes())).transpose()?;
+        Ok(NewMessage { key, partition, headers, idempotency_key, payload })
     }
 
     fn payload(&self, body: &Bytes) -> Result<Bytes, Problem> {
@@ -265,6 +268,14 @@ mod tests {
             assert_eq!(problem.status.as_u16(), status);
             assert!(problem.text.starts_with(want), "{entry}: {}", problem.text);
         }
+        for key in ["", "\u{e9}", &"k".repeat(256)] {
+            let problem =
+                read(&format!(r#"{{"messages":[{{"payload":1}},{{"payload":1,"idempotency_key":"{key}"}}]}}"#)).expect_err("refused");
+            assert!(problem.text.starts_with("message 1: invalid idempotency key: "), "{key}: {}", problem.text);
+        }
+        let keyed = read(r#"{"messages":[{"payload":1,"idempotency_key":"a b"},{"payload":2,"idempotency_key":null}]}"#).expect("valid");
+        let keys: Vec<_> = keyed.iter().map(|message| message.idempotency_key.as_ref().map(|key| key.as_str())).collect();
+        assert_eq!(keys, [Some("a b"), None]);
         let large = format!(r#"{{"messages":[{{"payload":"{}"}}]}}"#, "x".repeat(limits::MESSAGE_BYTES_MAX));
         let problem = read(&large).expect_err("too large");
         assert_eq!((problem.status.as_u16(), problem.text.as_ref()), (413, "message 0: message too large"));
@@ -278,7 +289,7 @@ mod tests {
         let of = |n: usize| format!(r#"{{"messages":[{}]}}"#, vec![r#"{"payload":1}"#; n].join(","));
         assert_eq!(read(&of(1000)).expect("fits").len(), 1000);
         assert_eq!(read(&of(1001)).expect_err("refused").text, "too many messages: more than 1000 (max 1000)");
-        assert!(read(r#"{"messages":[{"payload":1,"idempotency_key":"x"}]}"#).expect_err("refused").text.starts_with("invalid json: "));
+        assert!(read(r#"{"messages":[{"payload":1,"idempotency_key":7}]}"#).expect_err("refused").text.starts_with("invalid json: "));
         assert!(read(r#"{"messages":[[1]]}"#).expect_err("refused").text.starts_with("invalid json: "));
         assert!(read(r#"{"messages":[]} {}"#).expect_err("refused").text.starts_with("invalid json: "));
     }

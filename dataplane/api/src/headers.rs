@@ -1,13 +1,43 @@
 //! Headers of a message: `Veena-Header-<Name>` on a produce, `headers` in a batch entry (http-contract 12).
 
 use http::HeaderMap;
+use http::header::{HeaderName as WireName, HeaderValue};
 use veena_broker::message::Headers;
-use veena_contract::{HeaderName, limits};
+use veena_contract::{HeaderName, IdempotencyKey, limits};
 
+use crate::answer::Answer;
 use crate::problem::Problem;
 
 const PREFIX: &str = "veena-header-";
 const TRACEPARENT: &str = "traceparent";
+const IDEMPOTENCY_KEY: WireName = WireName::from_static("idempotency-key");
+const REPLAYED: WireName = WireName::from_static("veena-replayed");
+
+/// The idempotency key of a single produce, if it has one.
+pub(crate) fn idempotency_key(request: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+    let mut given = request.get_all(IDEMPOTENCY_KEY).iter();
+    match (given.next(), given.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => Ok(Some(IdempotencyKey::parse(value.as_bytes())?)),
+        (Some(_), Some(_)) => Err(Problem::invalid("header Idempotency-Key is given twice")),
+    }
+}
+
+/// A key that would be ignored must not be taken silently.
+pub(crate) fn refuse_idempotency_key(request: &HeaderMap) -> Result<(), Problem> {
+    if request.contains_key(IDEMPOTENCY_KEY) {
+        return Err(Problem::invalid("idempotency_key is set per message in a batch produce, not as a header"));
+    }
+    Ok(())
+}
+
+/// Says of an answer that nothing was stored for it: it is that of an earlier request.
+pub(crate) fn with_replayed(mut answer: Answer, is_replayed: bool) -> Answer {
+    if is_replayed {
+        answer.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    answer
+}
 
 /// Takes a message's headers out of a request's.
 pub(crate) fn from_request(request: &HeaderMap) -> Result<Headers, Problem> {

@@ -62,6 +62,12 @@ impl Problem {
         self
     }
 
+    /// The same, with when to come back; at the earliest in a second.
+    pub(crate) fn retry_after_ms(mut self, wait_ms: u64) -> Self {
+        self.retry_after_s = Some(u32::try_from(wait_ms.div_ceil(1000).max(1)).unwrap_or(u32::MAX));
+        self
+    }
+
     /// The same as plain text, where the contract has it so.
     pub(crate) fn plain(mut self) -> Self {
         self.is_plain = true;
@@ -134,8 +140,11 @@ impl From<ProduceError> for Problem {
             ProduceError::OutcomeUnknown => (StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown),
             ProduceError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady),
             ProduceError::Draining => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Draining),
+            ProduceError::KeyReused => (StatusCode::CONFLICT, ErrorCode::IdempotencyKeyReused),
+            ProduceError::DedupWindowFull { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::DedupWindowFull),
         };
-        Self::new(status, code, error.to_string()).effect(error.effect())
+        let problem = Self::new(status, code, error.to_string()).effect(error.effect());
+        if let ProduceError::DedupWindowFull { wait_ms } = error { problem.retry_after_ms(wait_ms) } else { problem }
     }
 }
 
@@ -253,6 +262,8 @@ mod tests {
         assert_eq!(ProduceError::LogLatched.to_string(), ProduceError::LogPoisoned.to_string());
         assert_eq!(head(ProduceError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
         assert_eq!(head(ProduceError::DiskFull), (503, "disk_full", "none"));
+        assert_eq!(head(ProduceError::KeyReused), (409, "idempotency_key_reused", "none"));
+        assert_eq!(head(ProduceError::DedupWindowFull { wait_ms: 1 }), (429, "dedup_window_full", "none"));
         assert_eq!(head(ConsumeError::ReadFailed), (500, "internal", "none"));
         assert_eq!(head(ConsumeError::OwnerDown), (503, "owner_down", "none"));
         assert_eq!(head(ConsumeError::OutcomeUnknown), (502, "outcome_unknown", "possible"));
@@ -291,6 +302,14 @@ mod tests {
             let answer = problem.into_answer(7);
             assert_eq!(answer.headers()["content-type"], "text/plain; charset=utf-8");
             assert_eq!(answer.headers().get("retry-after").map(|value| value.to_str().expect("digits")), retry_after);
+        }
+    }
+
+    #[test]
+    fn a_full_window_asks_to_come_back_when_its_oldest_key_has_ended() {
+        for (wait_ms, seconds) in [(0, "1"), (1_000, "1"), (1_001, "2"), (3_600_000, "3600")] {
+            let answer = Problem::from(ProduceError::DedupWindowFull { wait_ms }).into_answer(1);
+            assert_eq!(answer.headers()["retry-after"], seconds);
         }
     }
 

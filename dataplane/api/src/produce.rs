@@ -36,7 +36,7 @@ pub(crate) fn too_many(max: usize) -> Problem {
 
 async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let asked = Asked::parse(call.query())?;
-    refuse_idempotency(call)?;
+    let idempotency_key = headers::idempotency_key(&call.parts.headers)?;
     let headers = headers::from_request(&call.parts.headers)?;
     let topic = call.topic()?;
     let payload = call.body(body, limits::MESSAGE_BYTES_MAX).await?;
@@ -45,13 +45,21 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     }
     cluster::confirm_partition(call.state, &topic, asked.partition).await?;
     check_schema(call, &topic, asked.partition, &payload).await?;
-    let message = NewMessage { key: asked.key, partition: asked.partition, headers, payload };
+    let is_keyed = idempotency_key.is_some();
+    let message = NewMessage { key: asked.key, partition: asked.partition, headers, idempotency_key, payload };
     match asked.wait_for {
-        WaitFor::Wal => {
+        WaitFor::Wal if !is_keyed => {
             call.state.parts.broker.produce(&call.state.tenant, &topic, message).await?;
             Ok(answer::empty(StatusCode::ACCEPTED))
         }
-        WaitFor::Commit => Ok(answer::json(StatusCode::OK, &committed_body(&committed(call, &topic, message).await?))),
+        wait_for => {
+            let committed = committed(call, &topic, message).await?;
+            let answer = match wait_for {
+                WaitFor::Wal => answer::empty(StatusCode::ACCEPTED),
+                WaitFor::Commit => answer::json(StatusCode::OK, &committed_body(&committed)),
+            };
+            Ok(headers::with_replayed(answer, committed.is_replayed))
+        }
     }
 }
 
@@ -68,14 +76,6 @@ fn committed_body(committed: &Committed) -> bodies::Committed {
         offset: committed.offset.get(),
         timestamp: committed.commit_ms / 1000,
     }
-}
-
-/// A key that promises what this node does not keep must not be taken silently.
-pub(crate) fn refuse_idempotency(call: &Call<'_>) -> Result<(), Problem> {
-    if call.parts.headers.contains_key("idempotency-key") {
-        return Err(Problem::invalid("Idempotency-Key is not served by this node"));
-    }
-    Ok(())
 }
 
 /// Only a topic with a schema is looked up here; the engine looks for itself.

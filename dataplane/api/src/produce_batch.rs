@@ -5,7 +5,7 @@ use http::StatusCode;
 use veena_broker::errors::ProduceError;
 use veena_broker::message::{Committed, NewMessage, WaitFor};
 use veena_client::bodies::{BatchAccepted, CommitResult, CommitResults};
-use veena_contract::{ErrorCode, limits};
+use veena_contract::{Effect, ErrorCode, limits};
 
 use crate::answer::{self, Answer};
 use crate::batch_body::{self, Encoding};
@@ -13,6 +13,7 @@ use crate::body::{self, BodyLimits, RequestBody};
 use crate::budget::Reserved;
 use crate::cluster;
 use crate::edge::Call;
+use crate::headers;
 use crate::problem::Problem;
 use crate::produce;
 use crate::query;
@@ -39,7 +40,7 @@ pub(crate) async fn produce_batch(call: &Call<'_>, body: RequestBody) -> Result<
 
 async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let wait_for = parse_query(call.query())?;
-    produce::refuse_idempotency(call)?;
+    headers::refuse_idempotency_key(&call.parts.headers)?;
     let encoding = Encoding::of(&call.parts.headers)?;
     let topic = call.topic()?;
     let mut reserved = call.state.batch_budget.empty();
@@ -73,16 +74,38 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
         return Err(problem.of_message(index));
     }
     let count = messages.len();
-    match wait_for {
-        WaitFor::Wal => {
-            call.state.parts.broker.produce_batch(&call.state.tenant, &topic, messages).await?;
-            Ok(answer::json(StatusCode::ACCEPTED, &BatchAccepted { accepted: count as u64 }))
-        }
-        WaitFor::Commit => {
-            let results = call.state.parts.broker.produce_committed(&call.state.tenant, &topic, messages).await?;
-            Ok(answer::json(StatusCode::OK, &CommitResults { results: results.into_iter().map(commit_result).collect() }))
-        }
+    let accepted = BatchAccepted { accepted: count as u64 };
+    if wait_for == WaitFor::Wal && messages.iter().all(|message| message.idempotency_key.is_none()) {
+        call.state.parts.broker.produce_batch(&call.state.tenant, &topic, messages).await?;
+        return Ok(answer::json(StatusCode::ACCEPTED, &accepted));
     }
+    let results = call.state.parts.broker.produce_committed(&call.state.tenant, &topic, messages).await?;
+    let is_replayed = results.iter().all(|result| result.as_ref().is_ok_and(|committed| committed.is_replayed));
+    let answer = match wait_for {
+        WaitFor::Wal => {
+            all_accepted(&results)?;
+            answer::json(StatusCode::ACCEPTED, &accepted)
+        }
+        WaitFor::Commit => answer::json(StatusCode::OK, &CommitResults { results: results.into_iter().map(commit_result).collect() }),
+    };
+    Ok(headers::with_replayed(answer, is_replayed))
+}
+
+/// The one answer to a batch with idempotency keys. A refusal says that nothing of the batch was stored: that is certain only if no message
+/// was stored by it, and none may have been. Else the outcome is unknown, as far as one answer can tell; a repeat finds out.
+fn all_accepted(results: &[Result<Committed, ProduceError>]) -> Result<(), Problem> {
+    let is_untouched = results.iter().all(|result| match result {
+        Ok(committed) => committed.is_replayed,
+        Err(error) => error.effect() == Effect::None,
+    });
+    let Some((index, error)) = results.iter().enumerate().find_map(|(index, result)| Some((index, result.as_ref().err()?))) else {
+        return Ok(());
+    };
+    if is_untouched {
+        return Err(Problem::from(error.clone()).of_message(index));
+    }
+    let text = format!("message {index}: {error}; others of the batch were stored, send it again with the same keys");
+    Err(Problem::new(StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown, text))
 }
 
 /// Unpacking and reading megabytes would hold up every other request of this thread.
@@ -119,6 +142,7 @@ fn commit_result(result: Result<Committed, ProduceError>) -> CommitResult {
             id: Some(done.id.to_string()),
             partition: Some(done.partition.get().into()),
             offset: Some(done.offset.get()),
+            replayed: done.is_replayed.then_some(true),
             ..CommitResult::default()
         },
         Err(error) => {
@@ -136,7 +160,24 @@ fn commit_result(result: Result<Committed, ProduceError>) -> CommitResult {
 
 #[cfg(test)]
 mod tests {
+    use veena_contract::{MessageId, Offset, PartitionIndex, StreamId};
+
     use super::*;
+
+    #[test]
+    fn a_batch_is_refused_only_when_nothing_of_it_was_stored() {
+        let done = |is_replayed| {
+            let id = MessageId { stream: StreamId(1), sequence: 2 };
+            Ok(Committed { id, partition: PartitionIndex(0), offset: Offset(1), commit_ms: 5, is_replayed })
+        };
+        let status = |results: &[Result<Committed, ProduceError>]| {
+            all_accepted(results).map_or_else(|problem| (problem.status.as_u16(), problem.effect), |()| (202, Effect::Possible))
+        };
+        assert_eq!(status(&[done(false), done(true)]).0, 202);
+        assert_eq!(status(&[done(true), Err(ProduceError::KeyReused), Err(ProduceError::OwnerDown)]), (409, Effect::None));
+        assert_eq!(status(&[done(false), Err(ProduceError::KeyReused)]), (502, Effect::Possible));
+        assert_eq!(status(&[Err(ProduceError::OwnerDown), Err(ProduceError::OutcomeUnknown)]), (502, Effect::Possible));
+    }
 
     #[test]
     fn key_and_partition_have_no_place_in_the_query() {

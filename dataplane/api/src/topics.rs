@@ -110,6 +110,7 @@ fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic) -> Result
         name: name.clone(),
         id: TopicId(0),
         partitions: partitions(state, asked.partitions)?,
+        earlier_partitions: Vec::new(),
         retention_ms: retention_ms(asked.retention_ms)?.unwrap_or(defaults.retention_ms),
         retention_bytes: retention_bytes(asked.retention_bytes)?.unwrap_or(0),
         visibility_timeout_ms: or_default(

@@ -84,8 +84,16 @@ async fn a_bad_produce_is_refused() {
     node.send("POST", "/v1/topics/none/produce", "x").await.refusal(404, "topic_not_found");
     node.send("POST", "/v1/topics/a%20b/produce", "x").await.refusal(404, "topic_not_found");
     let mut client = node.connect().await;
-    let answer = client.request("POST", "/v1/topics/t/produce", &[CLIENT, ("Idempotency-Key", "k")], b"x").await;
-    answer.refusal(400, "invalid_argument");
+    let long = "k".repeat(256);
+    for keys in [&["\u{e9}"][..], &[""], &[&long], &["k", "k"]] {
+        let headers: Vec<_> = keys.iter().map(|key| ("Idempotency-Key", *key)).chain([CLIENT]).collect();
+        let answer = client.request("POST", "/v1/topics/t/produce", &headers, b"x").await;
+        answer.refusal(400, "invalid_argument");
+    }
+    let batch = br#"{"messages":[{"payload":1}]}"#;
+    let answer = client.request("POST", "/v1/topics/t/produce/batch", &[CLIENT, ("Idempotency-Key", "k")], batch).await;
+    let text = answer.refusal(400, "invalid_argument");
+    assert_eq!(text, "idempotency_key is set per message in a batch produce, not as a header");
 }
 
 #[tokio::test]

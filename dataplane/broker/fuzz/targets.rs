@@ -71,6 +71,9 @@ pub fn owner_request(bytes: &[u8]) {
     if let Ok(commit) = wire::take_commit(body.clone()) {
         assert_eq!(wire::commit(&tenure, &commit), whole);
     }
+    for asked in [wire::keyed::take_produce(body.clone()), wire::keyed::take_look_up(body.clone())].into_iter().flatten() {
+        assert_eq!(wire::keyed::keyed(&tenure, &asked), whole);
+    }
     if let Ok(bodies) = wire::take_produce(body) {
         assert_eq!(wire::produce(&tenure, &bodies), whole);
     }
@@ -93,6 +96,9 @@ pub fn owner_answer(bytes: &[u8]) {
     }
     if let Ok(standing) = wire::take_standing(body.clone()) {
         assert_eq!(wire::standing(&standing), whole);
+    }
+    if let Ok(result) = wire::keyed::take_keyed_answer(body.clone()) {
+        assert_eq!(wire::keyed::keyed_answer(&result), whole);
     }
     if let Ok(answer) = wire::take_commit_answer(body.clone()) {
         assert_eq!(wire::commit_answer(&answer), whole);

@@ -27,7 +27,7 @@ use crate::owners::moves::MoveProgress;
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
-use crate::produce::{accept, backlog, dispatch, intake};
+use crate::produce::{accept, backlog, committed, dispatch, intake};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::tasks::OnExit;
@@ -243,7 +243,7 @@ impl Broker {
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
         let _entered = intake::enter(&self.core).map_err(|error| BatchError { index: 0, error })?;
-        accept::produce_committed(&self.core, tenant, topic, messages).await
+        committed::produce_committed(&self.core, tenant, topic, messages).await
     }
 
     /// Leases messages. Empty when the wait ran out. Dropping the future releases everything.

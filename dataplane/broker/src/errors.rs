@@ -46,6 +46,15 @@ pub enum ProduceError {
     /// The node is being taken out of its cluster.
     #[error("this node is being decommissioned and takes no new produce; send it to another node")]
     Draining,
+    /// The idempotency key was used for another message.
+    #[error("idempotency key was used for another message; a key stands for one message, with its key and headers")]
+    KeyReused,
+    /// The partition remembers as many idempotency keys as it may.
+    #[error("the partition remembers no more idempotency keys; retry later")]
+    DedupWindowFull {
+        /// Until its oldest key ends.
+        wait_ms: u64,
+    },
 }
 
 impl ProduceError {
@@ -62,7 +71,9 @@ impl ProduceError {
             | Self::DiskFull
             | Self::LogLatched
             | Self::Stopping
-            | Self::Draining => Effect::None,
+            | Self::Draining
+            | Self::KeyReused
+            | Self::DedupWindowFull { .. } => Effect::None,
         }
     }
 }

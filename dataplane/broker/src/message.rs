@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use veena_contract::{HeaderName, Key, MessageId, Offset, PartitionIndex, TenantId, TopicName};
+use veena_contract::{HeaderName, IdempotencyKey, Key, MessageId, Offset, PartitionIndex, TenantId, TopicName};
 
 /// Headers of one message, in order of arrival, names unique.
 pub type Headers = Vec<(HeaderName, String)>;
@@ -19,6 +19,8 @@ pub struct NewMessage {
     pub partition: Option<PartitionIndex>,
     /// Stored and served with the message.
     pub headers: Headers,
+    /// Whatever is sent again under it is stored once. Chooses the partition when neither `partition` nor `key` does.
+    pub idempotency_key: Option<IdempotencyKey>,
     /// The body.
     pub payload: Bytes,
 }
@@ -44,6 +46,8 @@ pub struct Committed {
     pub offset: Offset,
     /// Commit time.
     pub commit_ms: u64,
+    /// Had it been stored before, under its idempotency key? Then this is where.
+    pub is_replayed: bool,
 }
 
 /// Which messages a consumer asks for.

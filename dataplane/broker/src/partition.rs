@@ -17,6 +17,7 @@ use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
 use crate::consume::promised::Promise;
 use crate::core::Core;
 use crate::produce::commit::Inbox;
+use crate::produce::keyed::Counted;
 use crate::produce::queue::DestinationQueue;
 use crate::scrub::Scrubbed;
 use crate::settle::SettleStore;
@@ -40,6 +41,8 @@ pub struct Owner {
     pub log: PartitionLog,
     /// What each stream has appended and committed here.
     pub table: StreamTable,
+    /// Since when it is known how many partitions the topic has.
+    pub counted: Counted,
 }
 
 /// Why a log cannot be opened now.
@@ -261,7 +264,7 @@ impl Partition {
                 }
                 let table = StreamTable::from_marks(log.log_id(), opened.marks);
                 core.fanout.suspects.on_opened(core, self.id, &table);
-                *slot = OwnerSlot::Open(Box::new(Owner { log, table }));
+                *slot = OwnerSlot::Open(Box::new(Owner { log, table, counted: Counted::default() }));
                 self.serving.store(Some(Arc::clone(&serving)));
                 // Only now: who finds that nothing is arriving looks for a lease there.
                 self.has_arrived();

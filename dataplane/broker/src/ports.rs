@@ -85,6 +85,8 @@ pub struct BrokerConfig {
     pub quarantine_bytes_max: u64,
     /// Bytes of sealed segments that are read again per second to find damage.
     pub scrub_bytes_per_second: u64,
+    /// How many idempotency keys one partition remembers; at most [`limits::DEDUP_KEYS_MAX`].
+    pub dedup_keys_max: usize,
     /// Fan-out.
     pub fanout: FanoutConfig,
 }
@@ -110,6 +112,7 @@ impl BrokerConfig {
             parked_bytes_max: limits::PARKED_NODE_BYTES_MAX,
             quarantine_bytes_max: limits::QUARANTINE_BYTES_MAX,
             scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND,
+            dedup_keys_max: limits::DEDUP_KEYS_MAX,
             fanout: FanoutConfig { batch_records_max: 4096, batch_bytes_max: limits::FRAME_BYTES_MAX, linger_ms: 25 },
         }
     }

@@ -13,6 +13,7 @@ use crate::consume::waiters::Waiters;
 use crate::core::Core;
 use crate::layout;
 use crate::partition::{Partition, PartitionId};
+use crate::produce::committed::KeysEnded;
 use crate::produce::partitioner::Rotation;
 
 /// One living topic on this node.
@@ -23,6 +24,8 @@ pub struct Topic {
     pub rotation: Rotation,
     /// Parked consumers.
     pub waiters: Mutex<Waiters<Arc<Notify>>>,
+    /// Partitions that need not be asked for idempotency keys any more.
+    pub keys_ended: Mutex<KeysEnded>,
     partitions: RwLock<Partitions>,
     scan: AtomicU32,
     is_gone: AtomicBool,
@@ -148,6 +151,7 @@ impl Topics {
                 record: ArcSwap::new(Arc::clone(record)),
                 rotation: Rotation::starting_at(core.ports.entropy.next_u64()),
                 waiters: Mutex::default(),
+                keys_ended: Mutex::default(),
                 partitions: RwLock::new(partitions),
                 scan: AtomicU32::new(0),
                 is_gone: AtomicBool::new(false),

@@ -25,7 +25,7 @@ fn broken(disk: &MemDisk, path: &str) {
 
 async fn send(node: &Node, partition: u32, payload: &str) -> Result<(), ProduceError> {
     let payload = Bytes::copy_from_slice(payload.as_bytes());
-    let message = NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), payload };
+    let message = NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), idempotency_key: None, payload };
     node.broker.produce(&tenant(), &name("orders"), message).await
 }
 

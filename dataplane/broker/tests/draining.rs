@@ -14,7 +14,7 @@ use crate::support::{Node, name, replay_all, tenant, topic};
 
 fn to_b(payload: &str) -> NewMessage {
     let partition = Some(PartitionIndex(1));
-    NewMessage { key: None, partition, headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) }
+    NewMessage { key: None, partition, headers: Vec::new(), idempotency_key: None, payload: Bytes::copy_from_slice(payload.as_bytes()) }
 }
 
 async fn produce(node: &Node, payload: &str) -> Result<(), ProduceError> {

@@ -42,7 +42,13 @@ async fn stats(node: &Node) -> Option<PartitionStats> {
 }
 
 fn message(payload: &str) -> NewMessage {
-    NewMessage { key: None, partition: None, headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) }
+    NewMessage {
+        key: None,
+        partition: None,
+        headers: Vec::new(),
+        idempotency_key: None,
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+    }
 }
 
 #[tokio::test(start_paused = true)]

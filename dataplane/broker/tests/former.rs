@@ -31,7 +31,13 @@ fn fault(op: Op, path: &str, times: u64) -> Fault {
 
 fn message(n: usize, life: &str, bytes: usize) -> NewMessage {
     let key = Key::parse(Bytes::from(format!("k{}", n % KEYS))).expect("short key");
-    NewMessage { key, partition: None, headers: Vec::new(), payload: Bytes::from(format!("{life} {n:06} {}", "x".repeat(bytes))) }
+    NewMessage {
+        key,
+        partition: None,
+        headers: Vec::new(),
+        idempotency_key: None,
+        payload: Bytes::from(format!("{life} {n:06} {}", "x".repeat(bytes))),
+    }
 }
 
 /// Accepts records that no partition below `path` can take, and dies.

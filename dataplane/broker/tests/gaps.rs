@@ -49,7 +49,8 @@ async fn leave_behind(partitions: &[u32], broken: &str) -> MemDisk {
     disk.inject(Fault { op: Op::Create, path_contains: broken.into(), after: 0, times: u64::MAX, kind: FaultKind::Eio });
     for (n, partition) in partitions.iter().enumerate() {
         let payload = Bytes::from(format!("record {n}"));
-        let message = NewMessage { key: None, partition: Some(PartitionIndex(*partition)), headers: Vec::new(), payload };
+        let message =
+            NewMessage { key: None, partition: Some(PartitionIndex(*partition)), headers: Vec::new(), idempotency_key: None, payload };
         node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
     }
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -152,7 +152,8 @@ async fn nothing_is_sent_to_a_child_that_grew_before_its_new_count_is_durable() 
 
 /// As `produce`; all of them become visible at once.
 async fn produce_at_once(node: &Node, from: u64, to: u64) {
-    let message = |n| NewMessage { key: None, partition: None, headers: Vec::new(), payload: format!("{n:03}").into() };
+    let message =
+        |n| NewMessage { key: None, partition: None, headers: Vec::new(), idempotency_key: None, payload: format!("{n:03}").into() };
     let results = node.broker.produce_committed(&tenant(), &name("parent"), (from..to).map(message).collect()).await.expect("checked");
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 }

@@ -116,7 +116,8 @@ async fn what_a_lost_wal_had_parked_and_not_begun_to_send_is_carried_over_and_se
     let node = Node::start_with(Arc::new(disk.clone()), &catalog, 1, config).await;
     let send = async |partition, payload: &str| {
         let payload = Bytes::from(payload.to_owned());
-        let message = NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), payload };
+        let message =
+            NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), idempotency_key: None, payload };
         node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
     };
     let mut sent = Vec::new();
@@ -164,7 +165,13 @@ async fn what_a_lost_wal_had_parked_and_not_begun_to_send_is_carried_over_and_se
 
     let node = Node::start(Arc::new(disk.clone()), &catalog, 2).await;
     assert_eq!(node.broker.metrics().damage_found.get(), 1, "one file of another log is left");
-    let message = NewMessage { key: None, partition: Some(PartitionIndex(0)), headers: Vec::new(), payload: Bytes::from_static(b"new") };
+    let message = NewMessage {
+        key: None,
+        partition: Some(PartitionIndex(0)),
+        headers: Vec::new(),
+        idempotency_key: None,
+        payload: Bytes::from_static(b"new"),
+    };
     node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let found: Vec<String> = replay_all(&node, "orders", 0).await.into_iter().map(|(_, text)| text).collect();

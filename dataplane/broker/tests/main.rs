@@ -14,6 +14,7 @@ mod fuzz;
 mod gaps;
 mod growth;
 mod housekeeping;
+mod keys;
 mod lost_wal;
 mod model;
 mod moves;

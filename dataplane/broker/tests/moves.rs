@@ -83,8 +83,13 @@ async fn until_frozen(cluster: &Cluster) {
 }
 
 async fn put(node: &Node, payload: &str) {
-    let message =
-        NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) };
+    let message = NewMessage {
+        key: None,
+        partition: Some(INDEX),
+        headers: Vec::new(),
+        idempotency_key: None,
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+    };
     node.broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
 }
 
@@ -115,7 +120,7 @@ fn wanted(partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) 
 async fn commit(node: &Node, payload: &str) {
     loop {
         let payload = Bytes::copy_from_slice(payload.as_bytes());
-        let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), payload };
+        let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), idempotency_key: None, payload };
         let results = node.broker.produce_committed(&tenant(), &name("orders"), vec![message]).await.expect("checked");
         match &results[0] {
             Ok(_) => return,
@@ -595,7 +600,7 @@ async fn a_partition_of_a_child_moves_while_its_parent_feeds_it() {
             tokio::pin!(moving);
             loop {
                 let payload = Bytes::from(format!("{sent:04}"));
-                let message = NewMessage { key: None, partition: None, headers: Vec::new(), payload };
+                let message = NewMessage { key: None, partition: None, headers: Vec::new(), idempotency_key: None, payload };
                 cluster.node(NODES[sent % 3]).broker.produce(&tenant(), &name("parent"), message).await.expect("accepted");
                 sent += 1;
                 sleep(Duration::from_millis(entropy.next_u64() % 50)).await;

@@ -21,7 +21,13 @@ use crate::support::{FakeCatalog, Node, Seeded, link, name, replay_all, small_co
 
 fn message(partition: Option<u32>, key: Option<&str>, payload: &str) -> NewMessage {
     let key = key.and_then(|key| Key::parse(Bytes::copy_from_slice(key.as_bytes())).expect("short key"));
-    NewMessage { key, partition: partition.map(PartitionIndex), headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) }
+    NewMessage {
+        key,
+        partition: partition.map(PartitionIndex),
+        headers: Vec::new(),
+        idempotency_key: None,
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+    }
 }
 
 async fn produce(node: &Node, topic: &str, partition: u32, payload: &str) -> Result<(), ProduceError> {

@@ -52,6 +52,7 @@ async fn send(node: &Node, partition: u32, payload: &str) -> Result<(), ProduceE
         key: None,
         partition: Some(PartitionIndex(partition)),
         headers: Vec::new(),
+        idempotency_key: None,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
     };
     node.broker.produce(&tenant(), &name("orders"), message).await

@@ -42,7 +42,7 @@ async fn place(broker: &Broker, partition: u32, payload: &str) {
 
 async fn put(broker: &Broker, partition: u32, payload: &str) {
     let payload = Bytes::copy_from_slice(payload.as_bytes());
-    let message = NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), payload };
+    let message = NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), idempotency_key: None, payload };
     broker.produce(&tenant(), &name("orders"), message).await.expect("accepted");
 }
 

@@ -34,7 +34,7 @@ async fn cluster() -> (Cluster, Hold) {
 
 fn message(partition: u32, payload: &str) -> NewMessage {
     let payload = Bytes::copy_from_slice(payload.as_bytes());
-    NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), payload }
+    NewMessage { key: None, partition: Some(PartitionIndex(partition)), headers: Vec::new(), idempotency_key: None, payload }
 }
 
 async fn commit(broker: &Broker, partition: u32, payload: &str) {

@@ -320,6 +320,7 @@ pub fn topic(name: &str, id: u64, partitions: u32) -> TopicRecord {
         name: TopicName::parse(name).expect("valid name"),
         id: TopicId(id),
         partitions,
+        earlier_partitions: Vec::new(),
         retention_ms: 0,
         retention_bytes: 0,
         visibility_timeout_ms: 30_000,
@@ -438,7 +439,13 @@ impl Node {
 
     pub async fn produce(&self, topic: &str, key: Option<&str>, payload: &str) -> bool {
         let key = key.and_then(|key| Key::parse(Bytes::copy_from_slice(key.as_bytes())).expect("short key"));
-        let message = NewMessage { key, partition: None, headers: Vec::new(), payload: Bytes::copy_from_slice(payload.as_bytes()) };
+        let message = NewMessage {
+            key,
+            partition: None,
+            headers: Vec::new(),
+            idempotency_key: None,
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+        };
         self.broker.produce(&tenant(), &name(topic), message).await.is_ok()
     }
 

@@ -27,6 +27,8 @@ pub mod headers {
     pub const ERROR_CODE: &str = "veena-error-code";
     /// The effect, where the body is plain text.
     pub const EFFECT: &str = "veena-effect";
+    /// Whatever is produced again under the same key is stored once.
+    pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
     /// The prefix of message headers on a single produce.
     pub const MESSAGE_PREFIX: &str = "veena-header-";
 }

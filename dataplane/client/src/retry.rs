@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     Lease,
     /// Stores messages: a repeat after a possible effect would store them twice.
     Produce,
+    /// Stores messages under idempotency keys: a repeat stores nothing more.
+    ProduceKeyed,
     /// Settles leases: a repeat after a possible effect changes nothing more.
     Settle,
     /// Changes a topic.
@@ -48,12 +50,12 @@ impl Policy {
 
 /// May this call be sent again after this failure?
 fn may_repeat(kind: Kind, error: &ClientError) -> bool {
-    if !error.is_retryable && !matches!(kind, Kind::Settle | Kind::Read) {
+    if !error.is_retryable && !matches!(kind, Kind::Settle | Kind::Read | Kind::ProduceKeyed) {
         return false;
     }
     match (kind, error.effect) {
         (_, Effect::None) => error.is_retryable,
-        (Kind::Settle, Effect::Possible) => is_uncertain(error),
+        (Kind::Settle | Kind::ProduceKeyed, Effect::Possible) => is_uncertain(error),
         (_, Effect::Possible) => false,
     }
 }
@@ -74,7 +76,7 @@ pub(crate) fn assumed_effect(kind: Kind, status: u16, text: &str) -> Effect {
         (Kind::Read, _) => true,
         (_, 400..=499) => true,
         (Kind::Lease | Kind::Settle, 503) => true,
-        (Kind::Produce, 503) => {
+        (Kind::Produce | Kind::ProduceKeyed, 503) => {
             text.contains("being decommissioned and takes no new produce")
                 || text.contains("schema validation slot")
                 || text.contains("batch produce bodies in flight")
@@ -98,6 +100,14 @@ mod tests {
             assert_eq!(Policy::DEFAULT.pause(Kind::Produce, 0, &error(status, Effect::Possible, true)), None, "{status:?}");
         }
         assert!(Policy::DEFAULT.pause(Kind::Produce, 0, &error(Some(503), Effect::None, true)).is_some());
+    }
+
+    #[test]
+    fn a_produce_under_an_idempotency_key_is_repeated_until_it_is_known_to_be_stored() {
+        for status in [None, Some(500), Some(502), Some(503), Some(504)] {
+            assert!(Policy::DEFAULT.pause(Kind::ProduceKeyed, 0, &error(status, Effect::Possible, false)).is_some(), "{status:?}");
+        }
+        assert_eq!(Policy::DEFAULT.pause(Kind::ProduceKeyed, 0, &error(Some(409), Effect::None, false)), None);
     }
 
     #[test]

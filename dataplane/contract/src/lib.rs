@@ -24,7 +24,7 @@ pub use ids::{
     AttachEpoch, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId,
     TopicId, WalSeq,
 };
-pub use names::{HeaderName, InvalidName, Key, TopicName};
+pub use names::{HeaderName, IdempotencyKey, InvalidName, Key, TopicName};
 pub use peer::{
     CallerGone, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService,
 };

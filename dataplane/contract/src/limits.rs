@@ -24,6 +24,14 @@ pub const RETENTION_BYTES_MIN: u64 = 64 * 1024 * 1024;
 pub const DEDUP_WINDOW_MS_MAX: u64 = 3_600_000;
 /// The window in which an idempotency key is remembered, unless a topic says otherwise.
 pub const DEDUP_WINDOW_MS_DEFAULT: u64 = 300_000;
+/// The longest idempotency key.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// What one remembered idempotency key takes in memory, whatever its length.
+pub const DEDUP_KEY_BYTES: usize = 160;
+/// How many bytes of idempotency keys one partition remembers; over it, a produce with a key is refused until the oldest ones end.
+pub const DEDUP_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The same, in keys.
+pub const DEDUP_KEYS_MAX: usize = DEDUP_BYTES_MAX / DEDUP_KEY_BYTES;
 /// How many messages one batch produce may carry.
 pub const PRODUCE_BATCH_MESSAGES_MAX: usize = 1000;
 /// How large the body of a batch produce may be, as sent and as decoded.

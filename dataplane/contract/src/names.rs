@@ -108,6 +108,30 @@ impl Key {
     }
 }
 
+/// An idempotency key: 1 to 255 printable ASCII characters, spaces among them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(Arc<str>);
+
+impl IdempotencyKey {
+    /// Parses a key given by a client.
+    ///
+    /// # Errors
+    /// [`InvalidName`] when it is empty, too long, or has other characters.
+    pub fn parse(bytes: &[u8]) -> Result<Self, InvalidName> {
+        let fits = (1..=limits::IDEMPOTENCY_KEY_BYTES_MAX).contains(&bytes.len());
+        let text = str::from_utf8(bytes).ok().filter(|text| fits && text.bytes().all(|b| matches!(b, b' '..=b'~')));
+        text.map(|text| Self(Arc::from(text))).ok_or_else(|| {
+            InvalidName(format!("invalid idempotency key: want 1 to {} printable ASCII characters", limits::IDEMPOTENCY_KEY_BYTES_MAX))
+        })
+    }
+
+    /// The key as given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// The name of a message header: 1 to 64 of `a-z 0-9 -`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeaderName(Arc<str>);
@@ -136,6 +160,16 @@ impl HeaderName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_idempotency_key_is_up_to_255_printable_characters() {
+        for text in ["a", " ~", &"x".repeat(255)] {
+            assert_eq!(IdempotencyKey::parse(text.as_bytes()).expect("valid").as_str(), text);
+        }
+        for bytes in [&b""[..], b"a\tb", b"\x7f", "\u{e9}".as_bytes(), b"\xff", "x".repeat(256).as_bytes()] {
+            assert!(IdempotencyKey::parse(bytes).is_err(), "{bytes:?}");
+        }
+    }
 
     #[test]
     fn a_name_that_could_leave_its_directory_is_refused() {

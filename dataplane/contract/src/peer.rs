@@ -91,9 +91,13 @@ impl PeerOp {
     pub const OWNER_COPY: Self = Self(18);
     /// A partition that moves is to be handed over by its owner.
     pub const OWNER_FREEZE: Self = Self(19);
+    /// Messages that are produced owner-synchronously under idempotency keys, for a partition's owner.
+    pub const OWNER_PRODUCE_KEYED: Self = Self(20);
+    /// What came in under idempotency keys, from the owner of the partition that they led to before their topic grew.
+    pub const OWNER_LOOK_UP_KEYS: Self = Self(21);
 
     /// The registry: every number that was ever given. Only grows.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::RAFT_APPEND,
         Self::RAFT_VOTE,
         Self::RAFT_SNAPSHOT,
@@ -113,6 +117,8 @@ impl PeerOp {
         Self::NODE_ALIVE,
         Self::OWNER_COPY,
         Self::OWNER_FREEZE,
+        Self::OWNER_PRODUCE_KEYED,
+        Self::OWNER_LOOK_UP_KEYS,
     ];
 }
 
@@ -343,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_call_is_unique_and_never_changes() {
-        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]);
     }
 
     #[test]

@@ -127,6 +127,10 @@ codes! {
     Draining = "draining", true, None;
     /// A node cannot be taken out of its cluster, or not kept any more.
     Blocked = "blocked", false, None;
+    /// The idempotency key was used for another message.
+    IdempotencyKeyReused = "idempotency_key_reused", false, None;
+    /// The partition remembers as many idempotency keys as it may.
+    DedupWindowFull = "dedup_window_full", true, None;
 }
 
 #[cfg(test)]

@@ -142,6 +142,9 @@ pub struct TopicRecord {
     pub id: TopicId,
     /// How many partitions it has; only grows.
     pub partitions: u32,
+    /// How many it had before, each time it grew, rising: what was sent under an idempotency key by then may be in another partition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_partitions: Vec<u32>,
     /// How long messages are kept; 0 is for ever.
     pub retention_ms: u64,
     /// How many bytes each partition keeps; 0 is no bound.

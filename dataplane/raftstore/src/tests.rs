@@ -78,6 +78,7 @@ fn topic(n: u64) -> Command {
         name: name(n),
         id: TopicId(n),
         partitions: 3,
+        earlier_partitions: Vec::new(),
         retention_ms: 0,
         retention_bytes: 0,
         visibility_timeout_ms: 30_000,

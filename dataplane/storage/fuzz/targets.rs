@@ -234,7 +234,9 @@ fn parked_of(mut input: &[u8]) -> Vec<u8> {
 
 /// One frame, its header made from the input so that its CRCs are right.
 fn framed(mut input: &[u8], base: Offset, salt: Salt, position: u64) -> Vec<u8> {
-    let codec = if take(&mut input, 1).first().is_some_and(|byte| byte & 1 == 1) { Codec::Zstd } else { Codec::None };
+    let flags = take(&mut input, 1).first().copied().unwrap_or(0);
+    let codec = if flags & 1 == 1 { Codec::Zstd } else { Codec::None };
+    let has_keys = flags & 2 == 2;
     let counts = number(&mut input).to_be_bytes();
     let records = u32::from(u16::from_be_bytes([counts[0], counts[1]]));
     let extra = u32::from_be_bytes([0, counts[2], counts[3], counts[4]]);
@@ -242,6 +244,7 @@ fn framed(mut input: &[u8], base: Offset, salt: Salt, position: u64) -> Vec<u8> 
     let raw_len = if codec == Codec::None { stored_len } else { stored_len.saturating_add(extra) };
     let header = FrameHeader {
         codec,
+        has_keys,
         base,
         records,
         raw_len,
@@ -305,10 +308,10 @@ pub fn recover_scan(bytes: &[u8]) {
         PartitionLog::open(Arc::new(disk.clone()), dir, config, cache, &Zero, Offset(0))
     };
     let Ok((log, first)) = open() else { return };
-    let end = log.log_end();
+    let (end, keys) = (log.log_end(), log.keys().clone());
     drop(log);
     let (log, second) = open().expect("what was opened once is opened again");
-    assert_eq!((log.log_end(), second.marks), (end, first.marks));
+    assert_eq!((log.log_end(), second.marks, log.keys()), (end, first.marks, &keys));
 }
 
 /// The bytes of a file.
@@ -332,7 +335,7 @@ pub fn side_file(bytes: &[u8]) {
     let open = || PartitionLog::open(Arc::new(disk.clone()), dir, config, Arc::new(FrameCache::new(1 << 16)), &Zero, Offset(0));
     let (mut log, _) = open().expect("a new log");
     for sequence in 0..RECORDS {
-        let records = vec![NewRecord { sequence, id: None, body: Bytes::from(vec![u8::try_from(sequence).expect("few"); 60]) }];
+        let records = vec![NewRecord { sequence, id: None, key: None, body: Bytes::from(vec![u8::try_from(sequence).expect("few"); 60]) }];
         let key = StreamKey { stream: StreamId(5), source: 0 };
         let section = Section { key, origin: Origin::default(), is_tracked: true, last: sequence, records };
         let appended = log.append(&[section], sequence, &Marks::new).expect("appended");

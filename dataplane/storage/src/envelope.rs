@@ -29,7 +29,7 @@ mod tag {
     pub const KEY: u8 = CRITICAL | 2;
     /// The headers: count u16, then (name len u16, name, value len u32, value).
     pub const HEADERS: u8 = CRITICAL | 3;
-    // Reserved: CRITICAL | 4, the hash of the idempotency key (16 bytes); 5, the cluster of first acceptance.
+    // Not used: 4, once meant for the idempotency key, which stands in the frame. Reserved: 5, the cluster of first acceptance.
 }
 
 const FIELD_HEAD_BYTES: usize = 5;

@@ -81,7 +81,7 @@ fn write_partition(disk: &MemDisk) {
     let mut marks = Marks::new();
     for sequence in 1..9_u64 {
         let key = StreamKey { stream: StreamId(9), source: 0 };
-        let record = NewRecord { sequence, id: None, body: Bytes::from(vec![7; 300]) };
+        let record = NewRecord { sequence, id: None, key: None, body: Bytes::from(vec![7; 300]) };
         let section = Section { key, origin: Origin::default(), is_tracked: true, last: sequence, records: vec![record] };
         let appended = log.append(std::slice::from_ref(&section), 1_000 + sequence, &|| marks.clone()).expect("appended");
         let synced = log.sync(appended).expect("synced");

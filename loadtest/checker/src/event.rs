@@ -102,6 +102,9 @@ pub struct Sent {
     pub key: Option<Arc<str>>,
     /// Its payload.
     pub digest: Digest,
+    /// It was sent under an idempotency key: however many attempts there are, they leave one copy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
 }
 
 /// What was asked for and what came.

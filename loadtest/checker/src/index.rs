@@ -24,6 +24,8 @@ pub(crate) struct SentMessage {
     pub key: Option<Arc<str>>,
     pub digest: Digest,
     pub client: u32,
+    /// Was every attempt made under its idempotency key?
+    pub once: bool,
     pub attempts: Vec<Attempt>,
 }
 
@@ -35,7 +37,8 @@ impl SentMessage {
 
     /// How many copies the attempts allow.
     pub(crate) fn copies_max(&self) -> usize {
-        self.attempts.iter().filter(|a| a.outcome != Outcome::Fail).count()
+        let attempts = self.attempts.iter().filter(|a| a.outcome != Outcome::Fail).count();
+        if self.once { attempts.min(1) } else { attempts }
     }
 }
 
@@ -143,8 +146,10 @@ impl Index {
                     key: sent.key.clone(),
                     digest: sent.digest,
                     client: event.client,
+                    once: true,
                     attempts: Vec::new(),
                 });
+                message.once &= sent.once;
                 message.attempts.push(Attempt { at: event.at, until: event.until, outcome: event.outcome });
             }
             Op::Consume(consumed) => {

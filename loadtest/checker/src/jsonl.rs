@@ -55,7 +55,7 @@ mod tests {
             handle: Arc::from("1:2:3"),
         };
         let ops = [
-            Op::Produce(Sent { topic: topic.clone(), label: Label(7), key: Some(Arc::from("k")), digest: Digest::of(b"x") }),
+            Op::Produce(Sent { topic: topic.clone(), label: Label(7), key: Some(Arc::from("k")), digest: Digest::of(b"x"), once: false }),
             Op::Consume(Consumed { topic: topic.clone(), visibility_us: 9, messages: vec![delivered] }),
             Op::Settle(Settled { topic: topic.clone(), handle: Arc::from("1:2:3"), how: How::Extend }),
             Op::Observe(Observed {

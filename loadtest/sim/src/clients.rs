@@ -60,7 +60,7 @@ async fn send(broker: Broker, (topic, id): (TopicName, TopicId), way: Way, mut m
     }
 }
 
-fn is_living(broker: &Broker, topic: &TopicName, id: TopicId) -> bool {
+pub(crate) fn is_living(broker: &Broker, topic: &TopicName, id: TopicId) -> bool {
     broker.catalog().topic(&tenant(), topic).is_some_and(|living| living.id == id)
 }
 
@@ -72,7 +72,7 @@ struct Taken {
     chance: Chance,
 }
 
-fn outcome_of(effect: Effect) -> Outcome {
+pub(crate) fn outcome_of(effect: Effect) -> Outcome {
     match effect {
         Effect::None => Outcome::Fail,
         Effect::Possible => Outcome::Unknown,
@@ -80,7 +80,7 @@ fn outcome_of(effect: Effect) -> Outcome {
 }
 
 impl Client {
-    fn record(&self, topic: &str) -> Option<Arc<TopicRecord>> {
+    pub(crate) fn record(&self, topic: &str) -> Option<Arc<TopicRecord>> {
         self.door.catalog()?.topic(&tenant(), &name(topic)).cloned()
     }
 
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    fn any_root(&mut self) -> &'static str {
+    pub(crate) fn any_root(&mut self) -> &'static str {
         let direct: Vec<&'static str> =
             self.world.plan.topics.iter().filter(|topic| topic.parent.is_none()).map(|topic| topic.name).collect();
         let copies: Vec<&'static str> = self
@@ -163,10 +163,10 @@ impl Client {
         let is_anywhere = partition.is_none() && key.is_none() && self.chance.percent(30);
         let anywhere = is_anywhere.then(|| PartitionIndex(u32::try_from(self.chance.below(u64::from(record.partitions))).unwrap_or(0)));
         let partition = partition.or(anywhere);
-        let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload) };
+        let sent = Sent { topic: key_of(record), label, key: key.as_deref().map(Arc::from), digest: digest(&payload), once: false };
         let open = self.world.history.open(&self.door.name(), self.number, Op::Produce(sent));
         let key = key.and_then(|key| Key::parse(Bytes::from(key)).expect("invariant: a short key"));
-        (NewMessage { key, partition, headers: Vec::new(), payload: Bytes::from(payload) }, open)
+        (NewMessage { key, partition, headers: Vec::new(), idempotency_key: None, payload: Bytes::from(payload) }, open)
     }
 
     /// Consumes one topic and settles what comes, in every way, for ever.

@@ -100,6 +100,8 @@ pub(crate) async fn settle_all(world: &Arc<World>, door: Door, at_once: u64, cha
 
 /// Reads and settles everything through this door, looks whether waiting consumers are told, and compares the logs with each other.
 pub(crate) async fn drain(world: &Arc<World>, door: Door, at_once: u64, chance: &mut Chance) {
+    let mut once = Client { world: Arc::clone(world), door: door.clone(), number: JUDGE + 6, chance: world.once.fork() };
+    once.settle_once().await;
     let last = Last { world: Arc::clone(world), door, at_once };
     if !last.converge(chance).await {
         return;

@@ -24,6 +24,7 @@ pub mod history;
 pub mod life;
 pub mod logs;
 pub mod node;
+pub mod once;
 pub mod plan;
 pub mod run;
 pub mod sabotage;

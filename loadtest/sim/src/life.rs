@@ -13,6 +13,7 @@ use crate::clients::Client;
 use crate::disk::Watch;
 use crate::door::Door;
 use crate::node::Node;
+use crate::once;
 use crate::plan::Role;
 use crate::tally::Kind;
 use crate::world::World;
@@ -133,6 +134,11 @@ impl Life {
     fn start_clients(&self, node: &Node, chance: &mut Chance, clients: &mut JoinSet<()>) {
         for number in 1..=self.world.plan.producers {
             clients.spawn(self.client(node, number, chance).produce());
+        }
+        if self.world.once.is_on {
+            for number in 0..once::CLIENTS {
+                clients.spawn(self.client(node, once::CLIENT + number, &mut self.world.once.fork()).produce_once_each());
+            }
         }
         let mut number = CONSUMERS;
         for topic in &self.world.plan.topics {

@@ -120,12 +120,13 @@ impl Node {
             name: name(plan.name),
             id,
             partitions: plan.partitions,
+            earlier_partitions: Vec::new(),
             retention_ms: plan.retention_ms,
             retention_bytes: 0,
             visibility_timeout_ms: plan.visibility_ms,
             max_in_flight_per_partition: plan.in_flight_max,
             max_acked_ahead_per_partition: plan.acked_ahead_max,
-            dedup_window_ms: 0,
+            dedup_window_ms: crate::once::WINDOW_MS,
             reroute: Reroute::Auto,
             created_at_ms: self.clock.now_ms(),
             owner: None,
@@ -152,8 +153,8 @@ impl Node {
         if members.len() < 2 {
             return Vec::new();
         }
-        let owners = placement::owners_of_added(&members, topic, &[], count);
-        owners.into_iter().map(|node| Ownership { node, epoch: OwnershipEpoch::default() }).collect()
+        let owners = placement::owners_of_added(&members, topic, &[], &[], count);
+        owners.into_iter().map(|node| Ownership::new(node, OwnershipEpoch::default())).collect()
     }
 
     async fn attachment(&self, parent: &str, delay_ms: u64) -> Result<Attachment, String> {

@@ -16,6 +16,7 @@ use crate::cluster::scenario;
 use crate::cluster::storm::Faults;
 use crate::finale;
 use crate::life;
+use crate::once::Once;
 use crate::plan::Plan;
 use crate::tally::Kind;
 use crate::verdict;
@@ -94,7 +95,7 @@ pub fn run_seed_among(seed: u64, nodes: usize, is_trace_kept: bool) -> (Report, 
     }
     let mut chance = Chance::seeded(seed);
     let plan = Plan::among(&mut chance);
-    let world = World::with_plan(plan, &NODES[..nodes.min(NODES.len())], &mut chance, is_trace_kept);
+    let world = World::with_plan(plan, Once::of(&chance), &NODES[..nodes.min(NODES.len())], &mut chance, is_trace_kept);
     let net = Net::new(Arc::clone(&world), chance.fork());
     let cluster = Cluster::new(Arc::clone(&world), net);
     let faults = Faults::any(&mut chance);

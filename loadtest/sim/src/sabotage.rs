@@ -5,7 +5,7 @@ use std::fmt;
 use crate::sweep;
 
 /// The planted bugs of storage and broker, by the name that `VEENA_SABOTAGE` takes.
-pub const BUGS: [&str; 11] = [
+pub const BUGS: [&str; 12] = [
     "ack_before_sync",
     "no_dir_sync",
     "watermark_before_verify",
@@ -17,6 +17,7 @@ pub const BUGS: [&str; 11] = [
     "trust_page_cache",
     "wake_lost",
     "parked_file_goes_early",
+    "keys_forgotten_at_open",
 ];
 
 /// What became of one planted bug.

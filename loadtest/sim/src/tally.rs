@@ -67,6 +67,8 @@ kinds! {
     Retention,
     /// A record was parked for a partition that took nothing.
     Parked,
+    /// A message came again under its idempotency key, and was known.
+    Replayed,
     /// A consumer's answer could not be written.
     UnwrittenDelivery,
     /// A lease was left to run out.

@@ -14,6 +14,7 @@ use crate::chance::{Chance, SeededEntropy};
 use crate::clock::{SimClock, SimTime};
 use crate::disk::Trace;
 use crate::history::History;
+use crate::once::Once;
 use crate::plan::Plan;
 use crate::tally::Tally;
 
@@ -82,6 +83,8 @@ pub struct World {
     pub children: Mutex<Vec<(TopicKey, TopicKey)>>,
     /// What the run itself saw and no history shows.
     pub problems: Mutex<Vec<String>>,
+    /// What is sent under idempotency keys.
+    pub once: Once,
     /// Acks of some life outlived neither promise: settle state was hurt.
     pub has_hurt_settle: Mutex<bool>,
 }
@@ -90,13 +93,14 @@ impl World {
     /// The world of a seed, with one node.
     #[must_use]
     pub fn new(chance: &mut Chance, aside: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
-        Self::with_plan(Plan::of(chance, aside), &["n1"], chance, is_trace_kept)
+        let plan = Plan::of(chance, aside);
+        Self::with_plan(plan, Once::of(aside), &["n1"], chance, is_trace_kept)
     }
 
     /// The world of a plan, with nodes of these names. The data directory of one among others carries its name, so that its calls can be
     /// told from those of the others.
     #[must_use]
-    pub fn with_plan(plan: Plan, names: &[&str], chance: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
+    pub fn with_plan(plan: Plan, once: Once, names: &[&str], chance: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
         let time = Arc::new(SimTime::default());
         let machine = |name: &&str| {
             let mut config = plan.config.clone();
@@ -116,6 +120,7 @@ impl World {
             excused: Mutex::default(),
             children: Mutex::default(),
             problems: Mutex::default(),
+            once,
             has_hurt_settle: Mutex::new(false),
         })
     }

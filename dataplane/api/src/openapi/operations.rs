@@ -130,6 +130,8 @@ const WAIT_FOR: Input =
     Input::Text("wait_for", "`wal` (default): answered when synced here. `commit`: answered when consumers can see it.");
 const FORCE: Input = Input::Text("force", "`true` or `false`; changes nothing without remote children.");
 
+const REPLAYED: (&str, &str) = ("Veena-Replayed", "`true` when nothing was stored: all of it had been, under the same idempotency keys.");
+
 /// Every operation, in order of the routes.
 pub(super) const ALL: &[Operation] = &[
     Operation {
@@ -257,20 +259,29 @@ pub(super) const ALL: &[Operation] = &[
             Input::Text("key", "Chooses the partition when `partition` does not; any bytes, escaped."),
             Input::Number("partition", "Chooses the partition."),
             WAIT_FOR,
+            Input::Header(
+                "Idempotency-Key",
+                "1 to 255 printable ASCII characters. What is sent again under it within the topic's `dedup_window_ms` is stored once; answered after the commit.",
+            ),
             CLIENT,
         ],
         body: Body::Required(Shape::Bytes, "The message: 1 byte to 1 MiB."),
         answers: &[
-            answer(200, "Committed (`wait_for=commit`).", Shape::Json(shape::<Committed>)),
-            answer(202, "Synced here; it will be committed.", Shape::Nothing),
+            Answer { status: 200, what: "Committed (`wait_for=commit`).", shape: Shape::Json(shape::<Committed>), headers: &[REPLAYED] },
+            Answer {
+                status: 202,
+                what: "Synced here, it will be committed; with an `Idempotency-Key` committed.",
+                shape: Shape::Nothing,
+                headers: &[REPLAYED],
+            },
         ],
         refusals: &[
             refused(400, &[MalformedRequest, InvalidArgument, SchemaViolation]),
             NO_TOPIC,
             TOO_SLOW,
-            refused(409, &[DelayedChild]),
+            refused(409, &[DelayedChild, IdempotencyKeyReused]),
             TOO_LARGE,
-            TOO_MANY,
+            refused(429, &[RateLimited, DedupWindowFull]),
             refused(500, &[Internal, LogPoisoned]),
             refused(502, &[OutcomeUnknown]),
             refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, Draining, ValidationBusy]),
@@ -284,16 +295,26 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[WAIT_FOR, Input::Header("Content-Encoding", "`zstd` or `gzip` when the body is packed."), CLIENT],
         body: Body::Required(Shape::Json(shape::<ProduceBatch>), "The messages: 16 MiB at most, packed and unpacked."),
         answers: &[
-            answer(200, "What became of each message (`wait_for=commit`).", Shape::Json(shape::<CommitResults>)),
-            answer(202, "All are synced here and will be committed.", Shape::Json(shape::<BatchAccepted>)),
+            Answer {
+                status: 200,
+                what: "What became of each message (`wait_for=commit`).",
+                shape: Shape::Json(shape::<CommitResults>),
+                headers: &[REPLAYED],
+            },
+            Answer {
+                status: 202,
+                what: "All are synced here and will be committed; when one has an `idempotency_key`, all are committed.",
+                shape: Shape::Json(shape::<BatchAccepted>),
+                headers: &[REPLAYED],
+            },
         ],
         refusals: &[
             refused(400, &[MalformedRequest, InvalidArgument, SchemaViolation]),
             NO_TOPIC,
             TOO_SLOW,
-            refused(409, &[DelayedChild]),
+            refused(409, &[DelayedChild, IdempotencyKeyReused]),
             TOO_LARGE,
-            TOO_MANY,
+            refused(429, &[RateLimited, DedupWindowFull]),
             refused(500, &[Internal, LogPoisoned]),
             refused(502, &[OutcomeUnknown]),
             refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, Draining, ValidationBusy]),

@@ -159,6 +159,7 @@ mod tests {
             name: TopicName::parse("t").expect("a name"),
             id: TopicId(id),
             partitions: 1,
+            earlier_partitions: Vec::new(),
             retention_ms: 0,
             retention_bytes: 0,
             visibility_timeout_ms: 1,

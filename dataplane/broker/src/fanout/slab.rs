@@ -29,7 +29,7 @@ pub fn split(slab: &[StoredRecord], partitions: u32) -> (BTreeMap<PartitionIndex
     for record in slab {
         match route(record, partitions) {
             Some(index) => {
-                let copy = NewRecord { sequence: record.offset.0, id: Some(record.id), body: record.body.clone() };
+                let copy = NewRecord { sequence: record.offset.0, id: Some(record.id), key: None, body: record.body.clone() };
                 parts.entry(index).or_default().push(copy);
             }
             None => unreadable += 1,

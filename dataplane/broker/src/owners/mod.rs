@@ -26,6 +26,7 @@ use crate::topics::Topic;
 pub mod bodies;
 pub mod claims;
 pub mod elsewhere;
+pub mod keyed;
 pub mod look;
 pub mod moves;
 pub mod settle;
@@ -161,6 +162,8 @@ pub fn serve(core: &Arc<Core>, request: PeerRequest) -> Option<BoxFuture<'_, Res
         PeerOp::OWNER_OPEN => Box::pin(stream::serve_open(core, request)),
         PeerOp::OWNER_COMMIT => Box::pin(stream::serve_commit(core, request)),
         PeerOp::OWNER_PRODUCE => Box::pin(stream::serve_produce(core, request)),
+        PeerOp::OWNER_PRODUCE_KEYED => Box::pin(keyed::serve_produce(core, request)),
+        PeerOp::OWNER_LOOK_UP_KEYS => Box::pin(keyed::serve_look_up(core, request)),
         PeerOp::OWNER_CLAIM => Box::pin(claims::serve(core, request)),
         PeerOp::OWNER_ENDINGS => Box::pin(async move { claims::serve_endings(core, request) }),
         PeerOp::OWNER_WAIT => Box::pin(tokens::serve(core, request)),
@@ -176,7 +179,9 @@ pub fn serve(core: &Arc<Core>, request: PeerRequest) -> Option<BoxFuture<'_, Res
         // A node that stops waits for what it serves, so that nothing is written once it has stopped.
         let Some(_held) = core.ports.tasks.hold() else { return Err(PeerRefusal::NotServing) };
         match op {
-            PeerOp::OWNER_COMMIT | PeerOp::OWNER_PRODUCE | PeerOp::OWNER_SETTLE | PeerOp::OWNER_FREEZE => serving.await,
+            PeerOp::OWNER_COMMIT | PeerOp::OWNER_PRODUCE | PeerOp::OWNER_PRODUCE_KEYED | PeerOp::OWNER_SETTLE | PeerOp::OWNER_FREEZE => {
+                serving.await
+            }
             // The others change nothing, or give back what they took. A log that stands still would keep all that come for it, and with them
             // the room of those that come for other logs.
             _ => timeout(remaining, serving).await.unwrap_or(Err(PeerRefusal::TooLate)),

@@ -22,14 +22,14 @@ use crate::streams::{Standing, StreamKey};
 use crate::topics::Topic;
 
 /// How long an owner may take.
-const ANSWER: Duration = Duration::from_millis(limits::OWNER_ANSWER_MS_MAX);
+pub(super) const ANSWER: Duration = Duration::from_millis(limits::OWNER_ANSWER_MS_MAX);
 
 /// The owner of one partition, as it is now: kept for one step, not longer.
 pub struct OwnerCalls<'a> {
     pub(crate) core: &'a Arc<Core>,
-    topic: &'a Arc<Topic>,
+    pub(super) topic: &'a Arc<Topic>,
     pub(crate) partition: &'a Arc<Partition>,
-    place: Place,
+    pub(super) place: Place,
     epoch: OwnershipEpoch,
 }
 
@@ -85,7 +85,7 @@ impl<'a> OwnerCalls<'a> {
         }
     }
 
-    fn tenure(&self) -> Tenure {
+    pub(super) fn tenure(&self) -> Tenure {
         Tenure { partition: self.partition.id, epoch: self.epoch }
     }
 
@@ -102,7 +102,7 @@ impl<'a> OwnerCalls<'a> {
     }
 
     /// One call, and what its op adds to the answer.
-    async fn ask(&self, addr: &PeerAddr, op: PeerOp, body: Bytes) -> Result<Bytes, CommitError> {
+    pub(super) async fn ask(&self, addr: &PeerAddr, op: PeerOp, body: Bytes) -> Result<Bytes, CommitError> {
         let called = tokio::select! {
             called = owners::call(self.core, addr, op, PeerClass::Data, ANSWER, body) => called,
             // Whoever stops waits for nobody else.
@@ -125,7 +125,7 @@ impl<'a> OwnerCalls<'a> {
 
 /// What an owner's error is to its caller. That its topic is gone, or that it stops, is said of the owner alone: the caller judges by its own
 /// catalog, and stops by itself.
-fn of_owner(error: CommitError) -> CommitError {
+pub(super) fn of_owner(error: CommitError) -> CommitError {
     match error {
         CommitError::Gone | CommitError::Stopping | CommitError::TooLate => CommitError::OwnerAway,
         error => error,

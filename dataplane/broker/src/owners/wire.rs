@@ -12,6 +12,8 @@ use crate::partition::PartitionId;
 use crate::produce::request::{CommitAnswer, CommitError, Placed, StreamCommit};
 use crate::streams::{Cause, Origin, Prev, Refusal, Standing, StreamKey};
 
+pub mod keyed;
+
 /// The version of all bodies.
 pub const VERSION: u8 = 1;
 
@@ -245,7 +247,7 @@ pub fn take_commit(mut body: Bytes) -> Result<StreamCommit, Malformed> {
             false => None,
             true => Some(MessageId { stream: StreamId(body.try_get_u128()?), sequence: body.try_get_u64()? }),
         };
-        records.push(NewRecord { sequence, id, body: take_record_body(&mut body)? });
+        records.push(NewRecord { sequence, id, key: None, body: take_record_body(&mut body)? });
     }
     end(&body)?;
     Ok(StreamCommit { key, origin, log_id, prev, last, is_gap, records })

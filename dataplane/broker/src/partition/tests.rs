@@ -122,7 +122,7 @@ fn core_among(catalog: Arc<dyn Catalog>, peers: Option<Peers>) -> Core {
 
 fn write_one(owner: &mut Owner) {
     let key = StreamKey { stream: StreamId(1), source: 0 };
-    let records = vec![NewRecord { sequence: 1, id: None, body: Bytes::from_static(b"one") }];
+    let records = vec![NewRecord { sequence: 1, id: None, key: None, body: Bytes::from_static(b"one") }];
     let section = Section { key, origin: Origin::default(), is_tracked: true, last: 1, records };
     let appended = owner.log.append(&[section], 1, &Marks::new).expect("appended");
     let synced = owner.log.sync(appended).expect("synced");
@@ -171,6 +171,7 @@ async fn only_the_owner_of_a_partition_opens_its_log() {
         id: TopicId(1),
         // The third has no owner yet.
         partitions: 3,
+        earlier_partitions: Vec::new(),
         retention_ms: 0,
         retention_bytes: 0,
         visibility_timeout_ms: 1_000,

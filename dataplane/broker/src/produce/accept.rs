@@ -1,38 +1,27 @@
-//! Accept: resolve the topic, check, choose the partition, append to the WAL. The answer waits for the sync.
+//! Accept: resolve the topic, check, choose the partition, append to the WAL. The answer waits for the sync. A message with an idempotency key
+//! never goes this way: see [`committed`](crate::produce::committed).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use smallvec::SmallVec;
-use veena_contract::{MessageId, Offset, PartitionIndex, TenantId, TopicName, TopicRecord, limits};
+use veena_contract::{TenantId, TopicName, TopicRecord, limits};
 use veena_storage::envelope::Envelope;
 use veena_storage::wal::{AppendError, RecordKind, StageError, WalEntry};
 
 use crate::core::Core;
 use crate::errors::{BatchError, ProduceError};
-use crate::message::{Committed, NewMessage};
-use crate::owners::stream::OwnerCalls;
+use crate::message::NewMessage;
 use crate::partition::Partition;
 use crate::produce::partitioner::partition_of_key;
-use crate::produce::request::{CommitAnswer, CommitError};
 use crate::topics::Topic;
 
 /// A topic that takes direct produce now.
-struct Target {
-    topic: Arc<Topic>,
-    record: Arc<TopicRecord>,
-}
-
-/// The messages of one request that go to one partition.
-struct Group {
-    partition: Arc<Partition>,
-    /// Which of the request they are.
-    indexes: Vec<usize>,
-    bodies: Vec<Bytes>,
+pub(super) struct Target {
+    pub(super) topic: Arc<Topic>,
+    pub(super) record: Arc<TopicRecord>,
 }
 
 /// WAL-first: answers once the record is synced here.
@@ -69,66 +58,7 @@ pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName
     Ok(())
 }
 
-/// Owner-synchronous: answers once each message is committed at its owner; no WAL is involved.
-///
-/// # Errors
-/// [`BatchError`] when the whole batch is refused before anything is handed to an owner.
-pub async fn produce_committed(
-    core: &Arc<Core>,
-    tenant: &TenantId,
-    name: &TopicName,
-    messages: Vec<NewMessage>,
-) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
-    let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
-    let mut groups: BTreeMap<PartitionIndex, Group> = BTreeMap::new();
-    for (index, message) in messages.iter().enumerate() {
-        let partition = choose(&target, message).map_err(|error| BatchError { index, error })?;
-        let group = groups.entry(partition.id.index).or_insert_with(|| Group { partition, indexes: Vec::new(), bodies: Vec::new() });
-        group.indexes.push(index);
-        group.bodies.push(body(message));
-    }
-    let commits = groups.into_values().map(|Group { partition, indexes, bodies }| {
-        let topic = Arc::clone(&target.topic);
-        async move {
-            let answer = OwnerCalls::to(core, &topic, &partition).produce(bodies).await;
-            (partition, indexes, answer)
-        }
-    });
-    let mut results: Vec<Result<Committed, ProduceError>> = vec![Err(ProduceError::OutcomeUnknown); messages.len()];
-    for (partition, indexes, answer) in join_all(commits).await {
-        for (nth, index) in (0_u64..).zip(indexes) {
-            results[index] = placed(partition.id.index, nth, &answer);
-            if results[index].is_ok() {
-                partition.counts.on_produced(messages[index].payload.len());
-            }
-        }
-    }
-    Ok(results)
-}
-
-fn placed(partition: PartitionIndex, nth: u64, answer: &CommitAnswer) -> Result<Committed, ProduceError> {
-    match answer {
-        CommitAnswer::Committed(Some(placed)) => Ok(Committed {
-            id: MessageId { stream: placed.stream, sequence: placed.sequence + nth },
-            partition,
-            offset: Offset(placed.first.0 + nth),
-            commit_ms: placed.commit_ms,
-        }),
-        CommitAnswer::Committed(None) | CommitAnswer::Refused(_) => Err(ProduceError::OutcomeUnknown),
-        CommitAnswer::Failed(CommitError::NotOpen | CommitError::OwnerAway | CommitError::NotAttached | CommitError::TooLate) => {
-            Err(ProduceError::OwnerDown)
-        }
-        CommitAnswer::Failed(CommitError::NoSpace) => Err(ProduceError::DiskFull),
-        CommitAnswer::Failed(CommitError::Busy) => {
-            Err(ProduceError::Overloaded { detail: "owner-synchronous messages waiting for the partition" })
-        }
-        CommitAnswer::Failed(CommitError::Gone) => Err(ProduceError::TopicNotFound),
-        CommitAnswer::Failed(CommitError::Stopping) => Err(ProduceError::Stopping),
-        CommitAnswer::Failed(CommitError::LogFailed | CommitError::OwnerSilent) => Err(ProduceError::OutcomeUnknown),
-    }
-}
-
-fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, ProduceError> {
+pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, ProduceError> {
     let view = core.ports.catalog.view();
     let record = view.topic(tenant, name).ok_or(ProduceError::TopicNotFound)?;
     if record.parent.as_ref().is_some_and(|parent| parent.delay_ms > 0) {
@@ -144,18 +74,26 @@ fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, P
     Ok(Target { topic, record: Arc::clone(record) })
 }
 
-fn choose(target: &Target, message: &NewMessage) -> Result<Arc<Partition>, ProduceError> {
+/// The partition that a message goes to.
+pub(super) fn choose(target: &Target, message: &NewMessage) -> Result<Arc<Partition>, ProduceError> {
     let count = target.record.partitions;
-    let index = match (message.partition, &message.key) {
+    let index = match (message.partition, routed_by(message)) {
         (Some(partition), _) => partition,
-        (None, Some(key)) => partition_of_key(key.as_bytes(), count),
+        (None, Some(routed)) => partition_of_key(routed, count),
         (None, None) => target.topic.rotation.next(count),
     };
     let missing = ProduceError::NoSuchPartition { partition: index.get(), count };
     if index.get() >= count { Err(missing) } else { target.topic.partition(index).ok_or(missing) }
 }
 
-fn body(message: &NewMessage) -> Bytes {
+/// What a hash chooses the partition of a message by, if the client does not name it.
+pub(super) fn routed_by(message: &NewMessage) -> Option<&[u8]> {
+    let key = message.key.as_ref().map(|key| key.as_bytes().as_ref());
+    key.or_else(|| message.idempotency_key.as_ref().map(|key| key.as_str().as_bytes()))
+}
+
+/// A message as it is stored. Its idempotency key is no part of it: readers and children do not see it.
+pub(super) fn body(message: &NewMessage) -> Bytes {
     let headers = message.headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect();
     Envelope { key: message.key.as_ref().map(|key| key.as_bytes().clone()), headers, payload: message.payload.clone() }.encode()
 }

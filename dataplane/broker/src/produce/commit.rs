@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{error, warn};
@@ -16,6 +15,7 @@ use crate::core::Core;
 use crate::fanout::marks;
 use crate::metrics::BrokerMetrics;
 use crate::partition::{Owner, OwnerSlot, Partition};
+use crate::produce::keyed::{DueKey, Judge, KeyedAnswer, KeyedBody, KeyedRequest, KeyedResult, Stored, nth_placed};
 use crate::produce::request::{Caller, CommitAnswer, CommitError, CommitRequest, Placed};
 use crate::streams::{Offer, Origin, Refusal, Standing, StreamKey, StreamTable, Verdict};
 use crate::tasks::OnExit;
@@ -41,12 +41,12 @@ impl Inbox {
         let (mut bytes, mut records) = (0, 0);
         let mut group = Vec::new();
         while let Some(next) = self.waiting.front() {
-            bytes += next.request.bytes();
-            records += next.request.records();
+            bytes += next.ask.bytes();
+            records += next.ask.records();
             if !group.is_empty() && (bytes > limits::COMMIT_BYTES_MAX || records > limits::COMMIT_RECORDS_MAX) {
                 break;
             }
-            self.bytes -= next.request.bytes();
+            self.bytes -= next.ask.bytes();
             group.extend(self.waiting.pop_front());
         }
         group
@@ -54,9 +54,42 @@ impl Inbox {
 }
 
 struct Waiting {
-    request: CommitRequest,
+    ask: Ask,
     caller: Option<Caller>,
-    answer: oneshot::Sender<CommitAnswer>,
+}
+
+/// What is asked of the writer, and who waits for the answer.
+enum Ask {
+    Commit(CommitRequest, oneshot::Sender<CommitAnswer>),
+    Keyed(KeyedRequest, oneshot::Sender<KeyedResult>),
+}
+
+impl Ask {
+    fn records(&self) -> usize {
+        match self {
+            Self::Commit(request, _) => request.records(),
+            Self::Keyed(request, _) => request.records(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Commit(request, _) => request.bytes(),
+            Self::Keyed(request, _) => request.bytes(),
+        }
+    }
+
+    /// Does a client wait for it, so that it is refused when too much waits already? A stream has its own bounds.
+    fn is_refusable(&self) -> bool {
+        !matches!(self, Self::Commit(CommitRequest::Stream(_), _))
+    }
+
+    fn fail(self, error: CommitError) {
+        match self {
+            Self::Commit(_, answer) => send(answer, CommitAnswer::Failed(error)),
+            Self::Keyed(_, answer) => send(answer, Err(error)),
+        }
+    }
 }
 
 /// Asks the owner what its log knows of a stream.
@@ -91,21 +124,38 @@ pub async fn commit(
     caller: Option<Caller>,
 ) -> CommitAnswer {
     let (answer, outcome) = oneshot::channel();
+    hand_over(core, topic, partition, Waiting { ask: Ask::Commit(request, answer), caller });
+    outcome.await.unwrap_or(CommitAnswer::Failed(CommitError::LogFailed))
+}
+
+/// The same for what is asked about idempotency keys. In line with all commits: what is asked later sees what was asked before.
+pub async fn commit_keyed(
+    core: &Arc<Core>,
+    topic: &Arc<Topic>,
+    partition: &Arc<Partition>,
+    request: KeyedRequest,
+    caller: Option<Caller>,
+) -> KeyedResult {
+    let (answer, outcome) = oneshot::channel();
+    hand_over(core, topic, partition, Waiting { ask: Ask::Keyed(request, answer), caller });
+    outcome.await.unwrap_or(Err(CommitError::LogFailed))
+}
+
+fn hand_over(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, waiting: Waiting) {
     let must_start = {
         let mut inbox = partition.inbox.lock();
-        let bytes = request.bytes();
-        if matches!(request, CommitRequest::Direct(_)) && inbox.bytes + bytes > limits::COMMIT_INBOX_BYTES_MAX {
-            return CommitAnswer::Failed(CommitError::Busy);
+        let bytes = waiting.ask.bytes();
+        if waiting.ask.is_refusable() && inbox.bytes + bytes > limits::COMMIT_INBOX_BYTES_MAX {
+            return waiting.ask.fail(CommitError::Busy);
         }
         inbox.bytes += bytes;
-        inbox.waiting.push_back(Waiting { request, caller, answer });
+        inbox.waiting.push_back(waiting);
         !std::mem::replace(&mut inbox.is_running, true)
     };
     if must_start {
         let (core_for_run, topic, partition) = (Arc::clone(core), Arc::clone(topic), Arc::clone(partition));
         core.ports.tasks.spawn("owner-commit", OnExit::Shutdown, async move { run(&core_for_run, &topic, &partition).await });
     }
-    outcome.await.unwrap_or(CommitAnswer::Failed(CommitError::LogFailed))
 }
 
 /// Commits group after group until nothing waits.
@@ -138,51 +188,46 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
     }
 }
 
-/// What is to be answered once the group is on disk.
+/// What is to be answered once the group is on disk, and to whom.
 enum Due {
     /// The request's records are in this section.
-    Section(usize),
+    Section(oneshot::Sender<CommitAnswer>, usize),
     /// The log held everything; the answer waits for the watermark like the others.
-    Known { key: StreamKey, last: u64 },
+    Known { answer: oneshot::Sender<CommitAnswer>, key: StreamKey, last: u64 },
+    /// What came under idempotency keys.
+    Keyed(oneshot::Sender<KeyedResult>, Vec<DueKey>),
+}
+
+impl Due {
+    fn fail(self, error: CommitError) {
+        match self {
+            Self::Section(answer, _) | Self::Known { answer, .. } => send(answer, CommitAnswer::Failed(error)),
+            Self::Keyed(answer, _) => send(answer, Err(error)),
+        }
+    }
 }
 
 /// Blocking. Commits one group and answers its requests.
 fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, group: Vec<Waiting>) -> Option<Visible> {
     if partition.open_slot(core, slot).is_err() {
         let error = if matches!(slot, OwnerSlot::Gone) { CommitError::Gone } else { CommitError::NotOpen };
-        answer_all(group.into_iter().map(|waiting| waiting.answer), error);
+        group.into_iter().for_each(|waiting| waiting.ask.fail(error));
         return None;
     }
     let OwnerSlot::Open(owner) = slot else {
-        answer_all(group.into_iter().map(|waiting| waiting.answer), CommitError::NotOpen);
+        group.into_iter().for_each(|waiting| waiting.ask.fail(CommitError::NotOpen));
         return None;
     };
-    let mut sections = Vec::new();
-    let mut due = Vec::new();
-    for Waiting { request, caller, answer } in group {
-        if let Some(refused) = refused_unseen(core, partition, &request, caller.as_ref()) {
-            send(answer, CommitAnswer::Failed(refused));
-            continue;
-        }
-        match judge(core, partition, &owner.table, request) {
-            Ok(Ok(section)) => {
-                if section.is_tracked {
-                    let hash = section.records.last().filter(|r| r.sequence == section.last).map_or(0, |r| crc32c::crc32c(&r.body));
-                    owner.table.on_appended(section.key, section.origin, section.last, hash);
-                }
-                due.push((answer, Due::Section(sections.len())));
-                sections.push(section);
-            }
-            Ok(Err((key, last))) => due.push((answer, Due::Known { key, last })),
-            Err(refusal) => send(answer, CommitAnswer::Refused(refusal)),
-        }
-    }
+    let commit_ms = core.ports.clock.now_ms().max(owner.log.last_commit_ms());
+    let Judged { mut due, sections } = judge_group(core, partition, owner, group, commit_ms);
     if veena_storage::sabotage::is("appended_as_committed") {
-        for (answer, _) in due.extract_if(.., |(_, due)| matches!(due, Due::Section(i) if sections[*i].is_tracked)) {
-            send(answer, CommitAnswer::Committed(None));
+        for due in due.extract_if(.., |due| matches!(due, Due::Section(_, i) if sections[*i].is_tracked)) {
+            if let Due::Section(answer, _) = due {
+                send(answer, CommitAnswer::Committed(None));
+            }
         }
     }
-    let outcome = write(core, owner, &sections);
+    let outcome = write(core, owner, &sections, commit_ms);
     core.metrics.commits.add(1);
     match outcome {
         Ok(visible) => {
@@ -202,18 +247,76 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
                 error!(partition = %partition.dir.display(), "an owner commit failed; the log is opened anew, its senders ask where it stands");
                 partition.fail_slot(core, slot);
             }
-            answer_all(due.into_iter().map(|(answer, _)| answer), error);
+            due.into_iter().for_each(|due| due.fail(error));
             None
         }
     }
 }
 
+/// A group before it is written.
+struct Judged {
+    due: Vec<Due>,
+    sections: Vec<Section>,
+}
+
+/// Finds out what of a group is to be written, and answers what does not depend on that.
+fn judge_group(core: &Core, partition: &Partition, owner: &mut Owner, group: Vec<Waiting>, commit_ms: u64) -> Judged {
+    let Owner { log, table, counted } = owner;
+    let view = core.ports.catalog.view();
+    let record = view.topic_by_id(partition.id.topic);
+    let window_ms = record.map_or(0, |record| record.dedup_window_ms);
+    if let Some(record) = record {
+        log.forget_keys(commit_ms.saturating_sub(window_ms));
+        counted.know(record.partitions, log.last_commit_ms());
+    }
+    let mut keys = Judge::new(log.keys(), *counted, window_ms, core.config.dedup_keys_max, commit_ms);
+    let mut judged = Judged { due: Vec::new(), sections: Vec::new() };
+    let Judged { due, sections } = &mut judged;
+    for Waiting { ask, caller } in group {
+        if let Some(refused) = refused_unseen(core, partition, &ask, caller.as_ref()) {
+            ask.fail(refused);
+            continue;
+        }
+        match ask {
+            Ask::Commit(request, answer) => match judge(core, partition, table, request) {
+                Ok(Ok(section)) => {
+                    if section.is_tracked {
+                        let hash = section.records.last().filter(|r| r.sequence == section.last).map_or(0, |r| crc32c::crc32c(&r.body));
+                        table.on_appended(section.key, section.origin, section.last, hash);
+                    }
+                    due.push(Due::Section(answer, sections.len()));
+                    sections.push(section);
+                }
+                Ok(Err((key, last))) => due.push(Due::Known { answer, key, last }),
+                Err(refusal) => send(answer, CommitAnswer::Refused(refusal)),
+            },
+            Ask::Keyed(request, answer) => match (keys.check_count(&request), request) {
+                _ if record.is_none() => send(answer, Err(CommitError::Gone)),
+                (Err(grown), _) => send(answer, Err(grown)),
+                (Ok(()), KeyedRequest::LookUp { keys: asked, .. }) => send(answer, Ok(keys.looked_up(&asked))),
+                (Ok(()), KeyedRequest::Produce { bodies, .. }) => {
+                    let (outcomes, stored) = keys.produce(bodies, sections.len());
+                    if !stored.is_empty() {
+                        sections.push(direct_section(core, partition, stored));
+                    }
+                    match outcomes.iter().any(DueKey::is_of_group) {
+                        true => due.push(Due::Keyed(answer, outcomes)),
+                        // What this repeats has long been visible: it does not fail with what others write now.
+                        false => answer_keyed(answer, outcomes, |_| unreachable!("invariant: nothing of it is of the group")),
+                    }
+                }
+            },
+        }
+    }
+    judged
+}
+
 /// Why a request is not even looked at. Asked while the writer is held.
-fn refused_unseen(core: &Core, partition: &Partition, request: &CommitRequest, caller: Option<&Caller>) -> Option<CommitError> {
+fn refused_unseen(core: &Core, partition: &Partition, ask: &Ask, caller: Option<&Caller>) -> Option<CommitError> {
     if caller.is_some_and(Caller::has_given_up) {
         return Some(CommitError::TooLate);
     }
-    let CommitRequest::Stream(commit) = request else { return None };
+    let Ask::Commit(CommitRequest::Stream(commit), _) = ask else { return None };
     // A cursor may run on another node, where it has not ended yet: once its mark is forgotten here, it would come in as a new one.
     let is_of_cursor = core.ports.peers.is_some() && commit.origin.id == 0;
     (is_of_cursor && !marks::is_attached(core, partition.id.topic, commit.key.stream)).then_some(CommitError::NotAttached)
@@ -227,7 +330,10 @@ fn judge(
     request: CommitRequest,
 ) -> Result<Result<Section, (StreamKey, u64)>, Refusal> {
     let mut commit = match request {
-        CommitRequest::Direct(bodies) => return Ok(Ok(direct_section(core, partition, bodies))),
+        CommitRequest::Direct(bodies) => {
+            let bodies = bodies.into_iter().map(|body| KeyedBody { key: None, body }).collect();
+            return Ok(Ok(direct_section(core, partition, bodies)));
+        }
         CommitRequest::Stream(commit) => commit,
     };
     let sequences: Vec<u64> = commit.records.iter().map(|record| record.sequence).collect();
@@ -256,21 +362,21 @@ fn judge(
     }
 }
 
-fn direct_section(core: &Core, partition: &Partition, bodies: Vec<Bytes>) -> Section {
+fn direct_section(core: &Core, partition: &Partition, bodies: Vec<KeyedBody>) -> Section {
     let first = core.take_direct_sequences(bodies.len() as u64);
-    let records: Vec<NewRecord> = (first..).zip(bodies).map(|(sequence, body)| NewRecord { sequence, id: None, body }).collect();
+    let record = |(sequence, KeyedBody { key, body })| NewRecord { sequence, id: None, key, body };
+    let records: Vec<NewRecord> = (first..).zip(bodies).map(record).collect();
     let last = records.last().map_or(first, |record| record.sequence);
     let key = StreamKey { stream: core.direct_stream, source: partition.id.index.get() };
     Section { key, origin: Origin::default(), is_tracked: false, last, records }
 }
 
 /// Append, sync, read back, publish: the only way into a partition.
-fn write(core: &Core, owner: &mut Owner, sections: &[Section]) -> Result<Option<Visible>, CommitError> {
+fn write(core: &Core, owner: &mut Owner, sections: &[Section], commit_ms: u64) -> Result<Option<Visible>, CommitError> {
     if sections.is_empty() {
         return Ok(None);
     }
-    let Owner { log, table } = owner;
-    let commit_ms = core.ports.clock.now_ms().max(log.last_commit_ms());
+    let Owner { log, table, .. } = owner;
     let visible = write_verified(&core.metrics, log, sections, commit_ms, table)?;
     core.metrics.messages_committed.add(visible.end.0 - visible.first.0);
     Ok(Some(visible))
@@ -305,37 +411,35 @@ fn write_verified(
     Ok(log.publish(verified))
 }
 
-fn answer_due(table: &StreamTable, due: Vec<(oneshot::Sender<CommitAnswer>, Due)>, sections: &[Section], visible: Option<Visible>) {
+fn answer_due(table: &StreamTable, due: Vec<Due>, sections: &[Section], visible: Option<Visible>) {
     let mut firsts = Vec::with_capacity(sections.len());
     let mut next = visible.map_or(Offset(0), |visible| visible.first);
     for section in sections {
         firsts.push(next);
         next = Offset(next.0 + section.records.len() as u64);
     }
-    for (answer, due) in due {
+    let commit_ms = visible.map_or(0, |visible| visible.commit_ms);
+    let placed = |index: usize| {
+        let section = &sections[index];
+        let sequence = section.records.first().map_or(section.last, |record| record.sequence);
+        Placed { first: firsts[index], commit_ms, stream: section.key.stream, sequence }
+    };
+    for due in due {
         match due {
-            Due::Section(index) => {
-                let section = &sections[index];
-                let sequence = section.records.first().map_or(section.last, |record| record.sequence);
-                let commit_ms = visible.map_or(0, |visible| visible.commit_ms);
-                send(
-                    answer,
-                    CommitAnswer::Committed(Some(Placed { first: firsts[index], commit_ms, stream: section.key.stream, sequence })),
-                );
-            }
-            Due::Known { key, last } if table.is_committed(&key, last) => send(answer, CommitAnswer::Committed(None)),
-            Due::Known { .. } => send(answer, CommitAnswer::Failed(CommitError::LogFailed)),
+            Due::Section(answer, index) => send(answer, CommitAnswer::Committed(Some(placed(index)))),
+            Due::Known { answer, key, last } if table.is_committed(&key, last) => send(answer, CommitAnswer::Committed(None)),
+            Due::Known { answer, .. } => send(answer, CommitAnswer::Failed(CommitError::LogFailed)),
+            Due::Keyed(answer, outcomes) => answer_keyed(answer, outcomes, |at| nth_placed(placed(at.section), at.nth)),
         }
     }
 }
 
-fn answer_all(answers: impl Iterator<Item = oneshot::Sender<CommitAnswer>>, error: CommitError) {
-    for answer in answers {
-        send(answer, CommitAnswer::Failed(error));
-    }
+fn answer_keyed(answer: oneshot::Sender<KeyedResult>, outcomes: Vec<DueKey>, placed: impl Fn(Stored) -> Placed) {
+    let outcomes = outcomes.into_iter().map(|due| due.outcome(&placed)).collect();
+    send(answer, Ok(KeyedAnswer { outcomes, has_ended: false }));
 }
 
 /// A caller that has left misses its answer; the outcome stands all the same.
-fn send(answer: oneshot::Sender<CommitAnswer>, outcome: CommitAnswer) {
+fn send<T>(answer: oneshot::Sender<T>, outcome: T) {
     drop(answer.send(outcome));
 }

@@ -191,7 +191,8 @@ fn prepare(core: &Core, queue: &mut DestinationQueue, key: StreamKey, head: Vec<
     let last = head.last()?.seq.0;
     let is_gap = head.iter().any(is_lost);
     let records = head.into_iter().filter(|record| !is_lost(record));
-    let records: Vec<NewRecord> = records.map(|record| NewRecord { sequence: record.seq.0, id: None, body: record.body }).collect();
+    let records: Vec<NewRecord> =
+        records.map(|record| NewRecord { sequence: record.seq.0, id: None, key: None, body: record.body }).collect();
     let sequences: Vec<u64> = records.iter().map(|record| record.sequence).collect();
     let Ticket { log_id, prev, last } = window.next_offer(&sequences, last)?;
     Some(StreamCommit { key, origin, log_id, prev, last, is_gap, records })

@@ -3,9 +3,12 @@
 pub mod accept;
 pub mod backlog;
 pub mod commit;
+pub mod committed;
+pub mod digest;
 pub mod discard;
 pub mod dispatch;
 pub mod intake;
+pub mod keyed;
 pub mod mend;
 pub mod park;
 pub mod parked;

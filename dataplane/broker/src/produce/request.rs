@@ -52,7 +52,7 @@ impl CommitRequest {
 }
 
 /// Where a request's records are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The offset of the first record that this request added; the others follow.
     pub first: Offset,
@@ -108,11 +108,14 @@ pub enum CommitError {
     /// The owner is another node; it was asked, and there is no answer.
     #[error("the partition's owner did not answer")]
     OwnerSilent,
+    /// The topic has more partitions than whoever chose this one knew of.
+    #[error("the topic has more partitions by now")]
+    Grown,
 }
 
 impl CommitError {
     /// Every error. Only grows.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NotOpen,
         Self::NoSpace,
         Self::LogFailed,
@@ -123,6 +126,7 @@ impl CommitError {
         Self::TooLate,
         Self::OwnerAway,
         Self::OwnerSilent,
+        Self::Grown,
     ];
 
     /// Its number between nodes; never used again for another.
@@ -139,6 +143,7 @@ impl CommitError {
             Self::TooLate => 8,
             Self::OwnerAway => 9,
             Self::OwnerSilent => 10,
+            Self::Grown => 11,
         }
     }
 
@@ -160,7 +165,8 @@ impl CommitError {
             | Self::Stopping
             | Self::NotAttached
             | Self::TooLate
-            | Self::OwnerAway => Effect::None,
+            | Self::OwnerAway
+            | Self::Grown => Effect::None,
         }
     }
 }

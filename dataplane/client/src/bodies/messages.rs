@@ -128,6 +128,9 @@ pub struct BatchEntry {
     /// Stored and served with the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<BTreeMap<String, String>>,
+    /// 1 to 255 printable ASCII characters: what is sent again under it within the topic's `dedup_window_ms` is stored once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
 }
 
 impl BatchEntry {
@@ -141,7 +144,15 @@ impl BatchEntry {
             Some(raw) => (raw, None),
             None => (base64_string(payload), Some(BASE64.to_owned())),
         };
-        Self { payload: Some(payload), payload_encoding, key: None, key_encoding: None, partition: None, headers: None }
+        Self {
+            payload: Some(payload),
+            payload_encoding,
+            key: None,
+            key_encoding: None,
+            partition: None,
+            headers: None,
+            idempotency_key: None,
+        }
     }
 
     /// The same entry with a key, as text when it is UTF-8.
@@ -205,6 +216,9 @@ pub struct CommitResult {
     /// Where in the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// Present when it had been stored before, under its idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<bool>,
     /// The error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,

@@ -22,6 +22,8 @@ pub struct ProduceOptions {
     pub partition: Option<u32>,
     /// Stored and served with the message.
     pub headers: Vec<(String, String)>,
+    /// The message is stored once, however often it is sent under this key within the topic's window.
+    pub idempotency_key: Option<String>,
 }
 
 /// What to do with a lease.
@@ -49,7 +51,8 @@ impl Client {
     /// `POST /v1/topics/{topic}/produce`: stores one message; answers once it is synced on the accepting node.
     ///
     /// # Errors
-    /// As the server refuses. [`ClientError::effect`] says whether the message may have been stored; such a call is never repeated here.
+    /// As the server refuses. [`ClientError::effect`] says whether the message may have been stored; such a call is repeated here only under
+    /// an idempotency key.
     pub async fn produce(&self, topic: &str, payload: Bytes, options: &ProduceOptions) -> Result<(), ClientError> {
         self.send_produce(topic, payload, options, false).await.map(|_| ())
     }
@@ -68,8 +71,13 @@ impl Client {
             route = route.with("key", key);
         }
         route = route.with_some("partition", options.partition).with_some("wait_for", commit.then_some("commit"));
-        let mut call = self.call(Kind::Produce, Method::POST, route);
+        let kind = if options.idempotency_key.is_some() { Kind::ProduceKeyed } else { Kind::Produce };
+        let mut call = self.call(kind, Method::POST, route);
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        if let Some(key) = &options.idempotency_key {
+            let value = HeaderValue::from_str(key).map_err(|_| ClientError::invalid("the idempotency key cannot be sent as a header"))?;
+            call.headers.insert(HeaderName::from_static(headers::IDEMPOTENCY_KEY), value);
+        }
         for (name, value) in &options.headers {
             let header = HeaderName::from_bytes(format!("{}{name}", headers::MESSAGE_PREFIX).as_bytes());
             let header = header.map_err(|_| ClientError::invalid(format!("message header name {name:?} cannot be sent")))?;
@@ -81,12 +89,15 @@ impl Client {
         self.send(call).await
     }
 
-    /// `POST /v1/topics/{topic}/produce/batch`: stores all messages or none.
+    /// `POST /v1/topics/{topic}/produce/batch`: stores all messages or none. With an idempotency key on each, it is repeated here until all
+    /// are known to be stored.
     ///
     /// # Errors
     /// As the server refuses; the text names the first message that was refused.
     pub async fn produce_batch(&self, topic: &str, batch: &ProduceBatch) -> Result<BatchAccepted, ClientError> {
-        let call = self.json_call(Kind::Produce, Method::POST, self.v1(&["topics", topic, "produce", "batch"]), batch)?;
+        let is_keyed = batch.messages.iter().all(|entry| entry.idempotency_key.is_some());
+        let kind = if is_keyed { Kind::ProduceKeyed } else { Kind::Produce };
+        let call = self.json_call(kind, Method::POST, self.v1(&["topics", topic, "produce", "batch"]), batch)?;
         self.send(call).await?.json()
     }
 

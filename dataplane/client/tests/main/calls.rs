@@ -27,14 +27,19 @@ async fn every_request_names_its_client() {
 #[tokio::test]
 async fn a_produce_carries_key_partition_and_headers() {
     let server = Server::start(&[(202, &[], ""), (200, &[], r#"{"id":"a-1","partition":2,"offset":7,"timestamp":9}"#)]).await;
-    let options =
-        ProduceOptions { key: Some(Bytes::from_static(&[0xff])), partition: Some(2), headers: vec![("trace".into(), "x".into())] };
+    let options = ProduceOptions {
+        key: Some(Bytes::from_static(&[0xff])),
+        partition: Some(2),
+        headers: vec![("trace".into(), "x".into())],
+        idempotency_key: Some("once".into()),
+    };
     server.client().produce("orders", Bytes::from_static(b"hi"), &options).await.expect("accepted");
     let committed = server.client().produce_committed("orders", Bytes::from_static(b"hi"), &options).await.expect("committed");
     assert_eq!((committed.partition, committed.offset), (2, 7));
     let asked = server.asked();
     assert_eq!(asked[0].uri, "/v1/topics/orders/produce?key=%FF&partition=2");
     assert_eq!(asked[0].headers["veena-header-trace"], "x");
+    assert_eq!(asked[0].headers["idempotency-key"], "once");
     assert_eq!(asked[1].uri, "/v1/topics/orders/produce?key=%FF&partition=2&wait_for=commit");
 }
 
@@ -44,6 +49,23 @@ async fn a_produce_without_an_answer_is_sent_once_and_said_to_be_possible() {
     let error = server.client().produce("orders", Bytes::from_static(b"hi"), &ProduceOptions::default()).await.expect_err("no answer");
     assert_eq!(error.effect, Effect::Possible);
     assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_produce_under_an_idempotency_key_is_sent_until_it_is_answered() {
+    let unknown = r#"{"error":"no outcome in time","code":"outcome_unknown","effect":"possible","retryable":false}"#;
+    let server = Server::start(&[(0, &[], ""), (502, &[], unknown), (202, &[], "")]).await;
+    let options = ProduceOptions { idempotency_key: Some("once".into()), ..ProduceOptions::default() };
+    server.client().produce("orders", Bytes::from_static(b"hi"), &options).await.expect("answered in the end");
+    let asked = server.asked();
+    assert_eq!(asked.iter().map(|asked| asked.headers["idempotency-key"].as_bytes()).collect::<Vec<_>>(), [b"once"; 3]);
+    let server = Server::start(&[(0, &[], ""), (202, &[], r#"{"accepted":2}"#), (0, &[], ""), (202, &[], "")]).await;
+    let keyed = |key: &str| BatchEntry { idempotency_key: Some(key.into()), ..BatchEntry::from_bytes(b"1") };
+    let all = ProduceBatch { messages: vec![keyed("a"), keyed("b")] };
+    assert_eq!(server.client().produce_batch("orders", &all).await.expect("answered in the end").accepted, 2);
+    let some = ProduceBatch { messages: vec![keyed("a"), BatchEntry::from_bytes(b"1")] };
+    let error = server.client().produce_batch("orders", &some).await.expect_err("a repeat would store one twice");
+    assert_eq!((error.effect, server.asked().len()), (Effect::Possible, 3));
 }
 
 #[tokio::test]

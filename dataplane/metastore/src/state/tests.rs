@@ -28,6 +28,7 @@ fn record(text: &str, id: u64) -> TopicRecord {
         name: name(text),
         id: TopicId(id),
         partitions: 3,
+        earlier_partitions: Vec::new(),
         retention_ms: 0,
         retention_bytes: 0,
         visibility_timeout_ms: 30_000,
@@ -200,6 +201,7 @@ fn a_command_for_another_incarnation_is_refused() {
 fn partitions_only_grow() {
     let mut state = state([create("a", 1), grow("a", 1, 5)]);
     assert_eq!(get(&state, "a").partitions, 5);
+    assert_eq!(get(&state, "a").earlier_partitions, [3], "where keys led before");
     assert_eq!(state.apply(grow("a", 1, 5)), Err(CommandError::PartitionsMustGrow { current: 5 }));
     assert_eq!(state.apply(grow("a", 1, 4)), Err(CommandError::PartitionsMustGrow { current: 5 }));
 }

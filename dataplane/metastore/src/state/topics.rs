@@ -52,6 +52,7 @@ impl State {
         }
         self.check_places(topic.owners.iter().map(|owner| &owner.node))?;
         topic.owners.iter_mut().for_each(|owner| *owner = first_owner(owner.node.clone()));
+        topic.earlier_partitions.clear();
         topic.parent = None;
         topic.children.clear();
         topic.revision = 0;
@@ -99,6 +100,7 @@ impl State {
             check_owners(owners.len(), topic.owners.len(), partitions)?;
         }
         self.check_places(&owners)?;
+        topic.earlier_partitions.push(topic.partitions);
         topic.partitions = partitions;
         topic.owners.extend(owners.into_iter().map(first_owner));
         self.put(topic);

@@ -41,6 +41,7 @@ pub fn create(n: u64) -> Command {
         name: name(n),
         id: TopicId(n),
         partitions: 3,
+        earlier_partitions: Vec::new(),
         retention_ms: 0,
         retention_bytes: 0,
         visibility_timeout_ms: 30_000,

@@ -12,6 +12,7 @@ use veena_contract::{Effect, LogId, Offset};
 use super::cache::{FrameCache, LatchedAt};
 use super::frame::{DecodedFrame, FrameHeader};
 use super::index::{self, Index};
+use super::keys::Keys;
 use super::layout::{RawFrame, SealedFrame, lay_out};
 use super::open::create_segment;
 use super::read::LogReader;
@@ -36,6 +37,8 @@ pub struct PartitionLog {
     /// The offset behind the last written record.
     pub(super) log_end: Offset,
     pub(super) last_commit_ms: u64,
+    /// The idempotency keys of what is published.
+    pub(super) keys: Keys,
     pub(super) is_append_open: bool,
 }
 
@@ -246,7 +249,7 @@ impl PartitionLog {
         }
         // 2 the stream table, synced   3 the new segment, synced   4 both names   - a crash before 4 may show any of them; the next open
         // takes a segment only under its final name, and a stream table that is ahead of it changes nothing when frames are applied again
-        let snapshot = StreamsSnapshot { log_id, base, last_commit_ms: self.last_commit_ms, marks };
+        let snapshot = StreamsSnapshot { log_id, base, last_commit_ms: self.last_commit_ms, marks, keys: self.keys.clone() };
         snapshot.store(disk, dir).map_err(|error| self.on_failed_store(error))?;
         if base == old_base {
             // The old table is gone under this name, and the frames that it needs go next: the new one must be there for good first.
@@ -302,6 +305,17 @@ impl PartitionLog {
     #[must_use]
     pub fn last_commit_ms(&self) -> u64 {
         self.last_commit_ms
+    }
+
+    /// The idempotency keys of what is published, as far as they are remembered.
+    #[must_use]
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Forgets the idempotency keys of records that were committed at this time or before.
+    pub fn forget_keys(&mut self, commit_ms: u64) {
+        self.keys.forget_through(commit_ms);
     }
 
     /// Does the log refuse writes until it is opened again?

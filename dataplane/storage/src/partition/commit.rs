@@ -110,6 +110,7 @@ impl PartitionLog {
         if !crate::sabotage::is("watermark_before_verify") {
             self.expose(&appended);
         }
+        appended.frames.iter().for_each(|frame| self.keys.note_frame(&frame.decoded));
         self.active.synced = appended.position_end;
         self.last_commit_ms = appended.commit_ms;
         self.is_append_open = false;

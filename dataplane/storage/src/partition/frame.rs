@@ -8,7 +8,7 @@
 //!   6 flags u16         56 commit time, ms u64          flags u8, last u64, record count u32
 //!   8 base offset u64   64 reserved u32 (0)             record*
 //!  16 record count u32  68 CRC32C of the header           sequence u64, flags u8, [id: stream u128, sequence u64],
-//!  20 raw len u32                                         body len u32, body
+//!  20 raw len u32                                         [idempotency key: hash u128, digest u128], body len u32, body
 //!  24 stored len u32
 //!  28 CRC32C of the stored bytes u32
 //! ```
@@ -17,13 +17,16 @@
 //! in another log or at another place, are never taken for a frame. `synced_end` is the position in this segment below which everything
 //! was known to be synced when the frame was written.
 //!
+//! A frame with idempotency keys says so in its header's flags: they carry a rule, so a version that does not know them must not go on as if
+//! they were not there. A frame without any has the bytes it had before there were keys.
+//!
 //! Nothing here trusts a length: decoding never panics and never allocates more than the limits allow.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use veena_contract::{LogId, MessageId, Offset, StreamId, limits};
 
 use super::wire::{WireReader, len32, len64};
-use super::{Codec, Origin, StoredRecord, StreamKey};
+use super::{Codec, KeyMark, Origin, RecordKey, StoredRecord, StreamKey};
 
 /// "VFRM".
 pub const FRAME_MAGIC: u32 = 0x5646_524d;
@@ -35,6 +38,9 @@ pub(super) const SECTION_HEAD_BYTES: usize = 49;
 pub(super) const SECTION_TRACKED: u8 = 1;
 pub(super) const RECORD_HEAD_BYTES: usize = 13;
 pub(super) const RECORD_HAS_ID: u8 = 1;
+pub(super) const RECORD_HAS_KEY: u8 = 2;
+/// Flag of a header: there are records with idempotency keys.
+const FRAME_HAS_KEYS: u16 = 1;
 
 /// What ties a frame to its place: the log and the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +64,8 @@ impl Salt {
 pub struct FrameHeader {
     /// How the body is stored.
     pub codec: Codec,
+    /// Have some of its records idempotency keys?
+    pub has_keys: bool,
     /// The offset of the first record; of the next one when there is none.
     pub base: Offset,
     /// How many records.
@@ -131,7 +139,7 @@ impl FrameHeader {
         out.put_u32(FRAME_MAGIC);
         out.put_u8(VERSION);
         out.put_u8(self.codec.number());
-        out.put_u16(0);
+        out.put_u16(if self.has_keys { FRAME_HAS_KEYS } else { 0 });
         out.put_u64(self.base.get());
         out.put_u32(self.records);
         out.put_u32(self.raw_len);
@@ -166,12 +174,13 @@ impl FrameHeader {
             return Some(Err(FrameError::HeaderCrc));
         }
         let (version, codec, flags) = (reader.u8()?, reader.u8()?, reader.u16()?);
-        let known = Codec::from_number(codec).filter(|_| version == VERSION && flags == 0);
+        let known = Codec::from_number(codec).filter(|_| version == VERSION && flags & !FRAME_HAS_KEYS == 0);
         let Some(known) = known else {
             return Some(Err(FrameError::Unsupported { version, codec, flags }));
         };
         let header = Self {
             codec: known,
+            has_keys: flags & FRAME_HAS_KEYS != 0,
             base: Offset(reader.u64()?),
             records: reader.u32()?,
             raw_len: reader.u32()?,
@@ -211,11 +220,24 @@ pub struct DecodedFrame {
     commit_ms: u64,
     body: Bytes,
     slots: Vec<Slot>,
+    keys: Vec<KeyMark>,
 }
 
 impl DecodedFrame {
-    pub(super) fn new(base: Offset, commit_ms: u64, body: Bytes, slots: Vec<Slot>) -> Self {
-        Self { base, commit_ms, body, slots }
+    /// `keys` are those of records, by their number in the frame.
+    pub(super) fn new(base: Offset, commit_ms: u64, body: Bytes, slots: Vec<Slot>, keys: &[(usize, RecordKey)]) -> Self {
+        let mark = |(index, key): &(usize, RecordKey)| {
+            let id = slots.get(*index)?.id;
+            Some(KeyMark { key: *key, offset: Offset(base.get() + len64(*index)), commit_ms, id })
+        };
+        let keys = keys.iter().filter_map(mark).collect();
+        Self { base, commit_ms, body, slots, keys }
+    }
+
+    /// The idempotency keys of its records, in their order.
+    #[must_use]
+    pub fn keys(&self) -> &[KeyMark] {
+        &self.keys
     }
 
     /// The offset of the first record.
@@ -233,7 +255,7 @@ impl DecodedFrame {
     /// How much memory it holds, roughly.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.body.len() + self.slots.len() * std::mem::size_of::<Slot>() + 256
+        self.body.len() + self.slots.len() * std::mem::size_of::<Slot>() + self.keys.len() * std::mem::size_of::<KeyMark>() + 256
     }
 
     /// One record, sharing the frame's memory.
@@ -291,11 +313,19 @@ pub(super) fn decode_stored(header: &FrameHeader, stored: &[u8]) -> Result<(Deco
     if body.len() != raw_len {
         return Err(FrameError::Body);
     }
-    let (sections, slots) = read_body(&body, header.records).ok_or(FrameError::Body)?;
-    Ok((DecodedFrame { base: header.base, commit_ms: header.commit_ms, body, slots }, sections))
+    let FrameBody { sections, slots, keys } = read_body(&body, header.records, header.has_keys).ok_or(FrameError::Body)?;
+    Ok((DecodedFrame::new(header.base, header.commit_ms, body, slots, &keys), sections))
 }
 
-fn read_body(body: &[u8], records: u32) -> Option<(Vec<SectionHead>, Vec<Slot>)> {
+/// What a body is made of.
+struct FrameBody {
+    sections: Vec<SectionHead>,
+    slots: Vec<Slot>,
+    /// Idempotency keys, by the number of their record.
+    keys: Vec<(usize, RecordKey)>,
+}
+
+fn read_body(body: &[u8], records: u32, has_keys: bool) -> Option<FrameBody> {
     let mut reader = WireReader::new(body);
     let section_count = usize::from(reader.u16()?);
     if section_count > reader.remaining() / SECTION_HEAD_BYTES || records as usize > reader.remaining() / RECORD_HEAD_BYTES {
@@ -303,6 +333,7 @@ fn read_body(body: &[u8], records: u32) -> Option<(Vec<SectionHead>, Vec<Slot>)>
     }
     let mut sections = Vec::with_capacity(section_count);
     let mut slots = Vec::with_capacity(records as usize);
+    let mut keys = Vec::new();
     for _ in 0..section_count {
         let key = StreamKey { stream: StreamId(reader.u128()?), source: reader.u32()? };
         let origin = Origin { id: reader.u64()?, ordinal: reader.u32()?, floor: reader.u32()? };
@@ -314,7 +345,8 @@ fn read_body(body: &[u8], records: u32) -> Option<(Vec<SectionHead>, Vec<Slot>)>
         }
         let mut last_record = None;
         for index in 0..count {
-            let slot = read_record(&mut reader, key.stream)?;
+            let (slot, record_key) = read_record(&mut reader, key.stream, has_keys)?;
+            keys.extend(record_key.map(|key| (slots.len(), key)));
             if index + 1 == count {
                 let start = slot.start as usize;
                 last_record = Some((slot.sequence, crc32c::crc32c(body.get(start..start + slot.len as usize)?)));
@@ -323,18 +355,24 @@ fn read_body(body: &[u8], records: u32) -> Option<(Vec<SectionHead>, Vec<Slot>)>
         }
         sections.push(SectionHead { key, origin, is_tracked: flags & SECTION_TRACKED != 0, last, last_record });
     }
-    (reader.remaining() == 0 && slots.len() == records as usize).then_some((sections, slots))
+    (reader.remaining() == 0 && slots.len() == records as usize).then_some(FrameBody { sections, slots, keys })
 }
 
-fn read_record(reader: &mut WireReader<'_>, stream: StreamId) -> Option<Slot> {
+fn read_record(reader: &mut WireReader<'_>, stream: StreamId, has_keys: bool) -> Option<(Slot, Option<RecordKey>)> {
     let sequence = reader.u64()?;
-    let id = if reader.u8()? & RECORD_HAS_ID != 0 {
+    let flags = reader.u8()?;
+    let id = if flags & RECORD_HAS_ID != 0 {
         MessageId { stream: StreamId(reader.u128()?), sequence: reader.u64()? }
     } else {
         MessageId { stream, sequence }
     };
+    let key = match flags & RECORD_HAS_KEY != 0 {
+        true if !has_keys => return None,
+        true => Some(RecordKey { hash: reader.u128()?, digest: reader.u128()? }),
+        false => None,
+    };
     let len = reader.len32()?;
     let start = len32(reader.position());
     reader.take(len)?;
-    Some(Slot { sequence, id, start, len: len32(len) })
+    Some((Slot { sequence, id, start, len: len32(len) }, key))
 }

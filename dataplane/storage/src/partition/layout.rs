@@ -6,13 +6,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 use veena_contract::{MessageId, Offset, limits};
 
 use super::frame::{
-    DecodedFrame, FRAME_HEADER_BYTES, FrameHeader, RECORD_HAS_ID, RECORD_HEAD_BYTES, SECTION_HEAD_BYTES, SECTION_TRACKED, Salt, Slot,
+    DecodedFrame, FRAME_HEADER_BYTES, FrameHeader, RECORD_HAS_ID, RECORD_HAS_KEY, RECORD_HEAD_BYTES, SECTION_HEAD_BYTES, SECTION_TRACKED,
+    Salt, Slot,
 };
 use super::wire::{len32, len64};
-use super::{Codec, NewRecord, Section};
+use super::{Codec, NewRecord, RecordKey, Section};
 
 /// A record's own id, when it is not its stream's.
 const RECORD_ID_BYTES: usize = 24;
+/// A record's idempotency key.
+const RECORD_KEY_BYTES: usize = 32;
 /// Smaller bodies are not worth a compressor; larger ones are when an eighth is saved.
 const COMPRESS_BYTES_MIN: usize = 1024;
 const COMPRESS_LEVEL: i32 = 1;
@@ -23,6 +26,8 @@ pub(super) struct RawFrame {
     /// Room for the header, then the body.
     buf: BytesMut,
     slots: Vec<Slot>,
+    /// Idempotency keys, by the number of their record.
+    keys: Vec<(usize, RecordKey)>,
     sections: u16,
     section_at: usize,
     section_records: u32,
@@ -75,7 +80,7 @@ pub(super) fn lay_out(sections: &[Section], base: Offset) -> Result<Vec<RawFrame
 }
 
 fn record_bytes(record: &NewRecord) -> usize {
-    RECORD_HEAD_BYTES + record.id.map_or(0, |_| RECORD_ID_BYTES) + record.body.len()
+    RECORD_HEAD_BYTES + record.id.map_or(0, |_| RECORD_ID_BYTES) + record.key.map_or(0, |_| RECORD_KEY_BYTES) + record.body.len()
 }
 
 fn section_bytes(section: &Section) -> usize {
@@ -87,7 +92,7 @@ impl RawFrame {
         let mut buf = BytesMut::with_capacity(FRAME_HEADER_BYTES + budget.min(limits::FRAME_BYTES_MAX));
         buf.put_bytes(0, FRAME_HEADER_BYTES);
         buf.put_u16(0);
-        Self { base, buf, slots: Vec::new(), sections: 0, section_at: 0, section_records: 0 }
+        Self { base, buf, slots: Vec::new(), keys: Vec::new(), sections: 0, section_at: 0, section_records: 0 }
     }
 
     fn body_len(&self) -> usize {
@@ -124,12 +129,16 @@ impl RawFrame {
         let implied = MessageId { stream: section.key.stream, sequence: record.sequence };
         let id = record.id.unwrap_or(implied);
         self.buf.put_u64(record.sequence);
-        if id == implied {
-            self.buf.put_u8(0);
-        } else {
-            self.buf.put_u8(RECORD_HAS_ID);
+        let has_id = if id == implied { 0 } else { RECORD_HAS_ID };
+        self.buf.put_u8(has_id | record.key.map_or(0, |_| RECORD_HAS_KEY));
+        if id != implied {
             self.buf.put_u128(id.stream.0);
             self.buf.put_u64(id.sequence);
+        }
+        if let Some(key) = record.key {
+            self.buf.put_u128(key.hash);
+            self.buf.put_u128(key.digest);
+            self.keys.push((self.slots.len(), key));
         }
         self.buf.put_u32(len32(record.body.len()));
         let start = len32(self.body_len());
@@ -164,6 +173,7 @@ impl RawFrame {
         let stored: &[u8] = compressed.as_deref().unwrap_or(&self.buf[FRAME_HEADER_BYTES..]);
         let header = FrameHeader {
             codec: if compressed.is_some() { Codec::Zstd } else { Codec::None },
+            has_keys: !self.keys.is_empty(),
             base: self.base,
             records: len32(self.slots.len()),
             raw_len: len32(raw_len),
@@ -188,7 +198,7 @@ impl RawFrame {
                 (bytes.clone(), bytes.slice(FRAME_HEADER_BYTES..))
             }
         };
-        let decoded = DecodedFrame::new(self.base, commit_ms, body, self.slots);
+        let decoded = DecodedFrame::new(self.base, commit_ms, body, self.slots, &self.keys);
         SealedFrame { header, bytes, decoded: Arc::new(decoded) }
     }
 }

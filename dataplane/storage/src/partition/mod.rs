@@ -1,7 +1,7 @@
 //! One partition's log: segments of frames, a stream table, a sparse index.
 //!
-//! A directory holds, per segment, `<base>.log` (frames), `<base>.streams` (the stream table as it stood before the segment's first frame,
-//! synced before the segment is used) and, once sealed, `<base>.idx` (derived; rebuilt when missing or bad). `<base>` is the offset of the
+//! A directory holds, per segment, `<base>.log` (frames), `<base>.streams` (the stream table and the idempotency keys as they stood before the segment's
+//! first frame, synced before the segment is used) and, once sealed, `<base>.idx` (derived; rebuilt when missing or bad). `<base>` is the offset of the
 //! segment's first record in twenty digits. Anything else in the directory is not ours: it is neither read nor removed.
 //!
 //! The way of a commit is in the types: [`PartitionLog::append`] gives [`Appended`], [`PartitionLog::sync`] turns it into [`Synced`],
@@ -20,6 +20,7 @@ pub mod frame;
 mod incoming;
 mod index;
 mod inspect;
+mod keys;
 mod layout;
 mod open;
 mod read;
@@ -42,6 +43,7 @@ pub use commit::{LogLatched, Synced, Verified, VerifyError, Visible};
 pub use copy::{CopyFile, CopyPiece, CopySegment};
 pub use incoming::{IncomingError, IncomingLog};
 pub use inspect::{PartitionReport, SegmentReport, inspect, verify_sealed};
+pub use keys::{KeyMark, Keys, RecordKey};
 pub use open::{OpenError, PartitionOpened};
 pub use read::{LogReader, LogStats, ReadError};
 pub use repair::{RepairError, SideFile, SideKind, is_segment_name, rebuild, side_files};
@@ -129,6 +131,8 @@ pub struct NewRecord {
     pub sequence: u64,
     /// Its id for life; absent when it is this stream and sequence.
     pub id: Option<MessageId>,
+    /// The idempotency key it came with. It stays in this log: whoever reads the record does not get it.
+    pub key: Option<RecordKey>,
     /// Its body: an encoded [`Envelope`](crate::envelope::Envelope).
     pub body: Bytes,
 }

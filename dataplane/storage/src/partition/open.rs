@@ -15,9 +15,10 @@ use super::append::{Active, PartitionLog, Shared};
 use super::cache::FrameCache;
 use super::frame::Salt;
 use super::index::{self, Index};
+use super::keys::Keys;
 use super::recover::{Hole, Scan, ScanError, scan_frames};
 use super::segment::{FRAMES_START, FileKind, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentHeaderError, parse_name};
-use super::streams::{Marks, StoreError, StreamsSnapshot, apply, drop_finished};
+use super::streams::{Marks, StoreError, StreamsSnapshot, apply_scan, drop_finished};
 use super::wire::{len64, read_full, write_full};
 use super::{Damage, PartitionConfig};
 use crate::disk::{Disk, DiskFile, OpenMode};
@@ -207,13 +208,13 @@ impl Opening {
             let path = FileKind::Log.path(&dir, Offset(0));
             self.damage.push(Damage { path, at: 0, end: 0, first: Offset(0), next: base, reason: "all segments are missing" });
         }
-        let snapshot = StreamsSnapshot { log_id, base, last_commit_ms: 0, marks: Marks::new() };
+        let snapshot = StreamsSnapshot { log_id, base, last_commit_ms: 0, marks: Marks::new(), keys: Keys::default() };
         snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
         let header = SegmentHeader { log_id, base, leader_epoch: 0, ownership_epoch: 0, created_ms: 0 };
         let (segment, file) = create_segment(self.disk.as_ref(), &dir, &header).map_err(store_at(&dir))?;
         self.disk.sync_dir(&dir).map_err(at(&dir))?;
         let active = Active::empty(Arc::clone(&segment), file);
-        Ok(self.finish(log_id, vec![segment], active, base, 0, Marks::new(), true))
+        Ok(self.finish(log_id, vec![segment], active, base, 0, Marks::new(), Keys::default(), true))
     }
 
     /// Finds out which log this is, and sets aside segments of another one.
@@ -311,20 +312,14 @@ impl Opening {
             }
         }
         let (from, mut last_commit_ms) = start.as_ref().map_or((Offset(0), 0), |table| (table.base, table.last_commit_ms));
-        let mut marks = start.map(|table| table.marks).unwrap_or_default();
+        let (mut marks, mut keys) = start.map(|table| (table.marks, table.keys)).unwrap_or_default();
         for (at_base, next) in earlier.iter().zip(earlier.iter().skip(1).chain([&base])).filter(|(at_base, _)| **at_base >= from) {
             let path = FileKind::Log.path(&self.dir, *at_base);
             let file = self.disk.open(&path, OpenMode::Read).map_err(at(&path))?;
             let scan = scan_frames(&file.as_ref(), Salt::new(log_id, *at_base), *at_base, u64::MAX).map_err(scan_at(&path))?;
-            for (frame, section) in &scan.sections {
-                let header = scan.frames[*frame].header;
-                if header.base < *next || (header.records == 0 && header.base == *next) {
-                    apply(&mut marks, section);
-                    last_commit_ms = last_commit_ms.max(header.commit_ms);
-                }
-            }
+            last_commit_ms = last_commit_ms.max(apply_scan(&mut marks, &mut keys, &scan, *next).unwrap_or(0));
         }
-        Ok((StreamsSnapshot { log_id, base, last_commit_ms, marks }, true))
+        Ok((StreamsSnapshot { log_id, base, last_commit_ms, marks, keys }, true))
     }
 
     fn open_existing(mut self, found: &Found, log_id: LogId) -> Result<(PartitionLog, PartitionOpened), OpenError> {
@@ -334,17 +329,20 @@ impl Opening {
         self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
         let (table, is_rebuilt) = self.table_at(found, log_id, base)?;
         let (file, scan) = self.scan_active(base, log_id, FRAMES_START)?;
-        let (mut marks, mut last_commit_ms) = (table.marks.clone(), table.last_commit_ms);
+        let (mut marks, mut keys, mut last_commit_ms) = (table.marks.clone(), table.keys.clone(), table.last_commit_ms);
         let mut segments = self.sealed(found, log_id, base);
         if !log.has_header && scan.frames.is_empty() && scan.torn.is_some() {
-            return self.open_behind_lost(log_id, base, log.len, segments, marks, last_commit_ms);
+            return self.open_behind_lost(log_id, base, log.len, segments, table);
         }
         self.note_holes(&path, &scan.holes);
-        scan.sections.iter().for_each(|(_, section)| apply(&mut marks, section));
+        last_commit_ms = last_commit_ms.max(apply_scan(&mut marks, &mut keys, &scan, scan.end_offset).unwrap_or(0));
         drop_finished(&mut marks);
-        last_commit_ms = scan.frames.last().map_or(last_commit_ms, |frame| frame.header.commit_ms.max(last_commit_ms));
+        if crate::sabotage::is("keys_forgotten_at_open") {
+            keys = Keys::default();
+        }
         if scan.end_offset < self.promised {
-            return self.open_behind_promised(log_id, base, file.as_ref(), &scan, segments, marks, last_commit_ms);
+            let table = StreamsSnapshot { log_id, base, last_commit_ms, marks, keys };
+            return self.open_behind_promised(log_id, base, file.as_ref(), &scan, segments, table);
         }
         let mut allocated = file.len().map_err(at(&path))?;
         if scan.torn.is_some() {
@@ -366,7 +364,7 @@ impl Opening {
         self.remove_orphans(found);
         let allocated = allocated.max(scan.end);
         let active = Active { segment, file, end: scan.end, synced: scan.end, allocated, is_cut: false, first_ms };
-        Ok(self.finish(log_id, segments, active, scan.end_offset, last_commit_ms, marks, false))
+        Ok(self.finish(log_id, segments, active, scan.end_offset, last_commit_ms, marks, keys, false))
     }
 
     pub(super) fn note_holes(&mut self, path: &Path, holes: &[Hole]) {
@@ -413,6 +411,7 @@ impl Opening {
         log_end: Offset,
         last_commit_ms: u64,
         marks: Marks,
+        keys: Keys,
         is_new: bool,
     ) -> (PartitionLog, PartitionOpened) {
         for damage in &self.damage {
@@ -430,7 +429,7 @@ impl Opening {
             segments: RwLock::new(segments),
             open_sealed: Mutex::new(Vec::new()),
         });
-        let log = PartitionLog { shared, config: self.config, active, log_end, last_commit_ms, is_append_open: false };
+        let log = PartitionLog { shared, config: self.config, active, log_end, last_commit_ms, keys, is_append_open: false };
         (log, PartitionOpened { marks, damage: self.damage, is_new })
     }
 }

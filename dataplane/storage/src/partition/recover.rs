@@ -10,6 +10,7 @@ use std::io;
 use veena_contract::{LogId, Offset};
 
 use super::frame::{self, DecodedFrame, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameError, FrameHeader, Salt, SectionHead};
+use super::keys::KeyMark;
 use super::segment::{FRAMES_START, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::wire::{len64, memory_len, read_full};
 use crate::disk::DiskFile;
@@ -47,6 +48,8 @@ pub struct Scan {
     pub frames: Vec<ScannedFrame>,
     /// The sections of the frames, each with the index of its frame.
     pub sections: Vec<(usize, SectionHead)>,
+    /// The idempotency keys of the frames' records, each with the index of its frame.
+    pub keys: Vec<(usize, KeyMark)>,
     /// Bad places with frames behind them.
     pub holes: Vec<Hole>,
     /// Where the last intact frame ends.
@@ -102,6 +105,13 @@ impl Source for &dyn DiskFile {
     }
 }
 
+/// What of a frame is kept by a scan.
+struct Found {
+    header: FrameHeader,
+    sections: Vec<SectionHead>,
+    keys: Vec<KeyMark>,
+}
+
 /// A moving view of a source.
 struct Window<'a> {
     source: &'a dyn Source,
@@ -136,13 +146,14 @@ impl<'a> Window<'a> {
         Ok(self.buf.get(from..).unwrap_or_default())
     }
 
-    fn frame(&mut self, salt: Salt, position: u64) -> io::Result<Result<(FrameHeader, Vec<SectionHead>), FrameError>> {
+    fn frame(&mut self, salt: Salt, position: u64) -> io::Result<Result<Found, FrameError>> {
         let header = match FrameHeader::decode(self.at(position, FRAME_HEADER_BYTES)?, salt, position) {
             Ok(header) => header,
             Err(error) => return Ok(Err(error)),
         };
         let whole = self.at(position, memory_len(header.frame_len())?)?;
-        Ok(frame::decode(whole, salt, position).map(|(header, _, sections)| (header, sections)))
+        let found = frame::decode(whole, salt, position);
+        Ok(found.map(|(header, frame, sections)| Found { header, sections, keys: frame.keys().to_vec() }))
     }
 
     fn is_zero_from(&mut self, mut at: u64) -> io::Result<bool> {
@@ -175,7 +186,7 @@ impl<'a> Window<'a> {
             };
             let candidate = at + len64(found);
             match self.frame(salt, candidate)? {
-                Ok((header, _)) if header.base >= expected => return Ok(Some(candidate)),
+                Ok(found) if found.header.base >= expected => return Ok(Some(candidate)),
                 Err(reason @ FrameError::Unsupported { .. }) => return Err(ScanError::Unsupported { position: candidate, reason }),
                 _ => at = candidate + 1,
             }
@@ -187,12 +198,20 @@ impl<'a> Window<'a> {
 /// Scans the frames of a segment that starts at `base`, up to `end` in the source.
 pub(super) fn scan_frames(source: &dyn Source, salt: Salt, base: Offset, end: u64) -> Result<Scan, ScanError> {
     let mut window = Window::new(source, end.min(source.source_len()?));
-    let mut scan = Scan { frames: Vec::new(), sections: Vec::new(), holes: Vec::new(), end: FRAMES_START, end_offset: base, torn: None };
+    let mut scan = Scan {
+        frames: Vec::new(),
+        sections: Vec::new(),
+        keys: Vec::new(),
+        holes: Vec::new(),
+        end: FRAMES_START,
+        end_offset: base,
+        torn: None,
+    };
     let mut position = FRAMES_START;
     while position < window.end {
         let reason = match window.frame(salt, position)? {
-            Ok((header, sections)) if header.base >= scan.end_offset => {
-                scan.push(position, header, sections);
+            Ok(found) if found.header.base >= scan.end_offset => {
+                scan.push(position, found);
                 position = scan.end;
                 continue;
             }
@@ -214,7 +233,7 @@ pub(super) fn scan_frames(source: &dyn Source, salt: Salt, base: Offset, end: u6
 }
 
 impl Scan {
-    fn push(&mut self, position: u64, header: FrameHeader, sections: Vec<SectionHead>) {
+    fn push(&mut self, position: u64, Found { header, sections, keys }: Found) {
         if let Some(hole) = self.holes.last_mut().filter(|hole| hole.end == position) {
             hole.next = header.base;
         } else if header.base > self.end_offset {
@@ -224,6 +243,7 @@ impl Scan {
         }
         let index = self.frames.len();
         self.sections.extend(sections.into_iter().map(|section| (index, section)));
+        self.keys.extend(keys.into_iter().map(|key| (index, key)));
         self.frames.push(ScannedFrame { position, header });
         self.end = position + header.frame_len();
         self.end_offset = header.end();
@@ -254,6 +274,7 @@ impl Scan {
         self.frames.retain(|frame| frame.position < end);
         let kept = self.frames.len();
         self.sections.retain(|(frame, _)| *frame < kept);
+        self.keys.retain(|(frame, _)| *frame < kept);
         self.end = self.frames.last().map_or(FRAMES_START, |last| last.position + last.header.frame_len());
         self.end_offset = self.frames.last().map_or(base, |last| last.header.end());
         self.holes.retain(|hole| hole.end < end);

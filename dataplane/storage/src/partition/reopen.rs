@@ -16,7 +16,7 @@ use super::layout::replace;
 use super::open::{Found, FoundLog, OpenError, Opening, PartitionOpened, at, create_file, create_segment, store_at};
 use super::recover::{Hole, Scan};
 use super::segment::{FRAMES_START, FileKind, Segment, SegmentHeader};
-use super::streams::{Marks, StreamsSnapshot, apply};
+use super::streams::{StreamsSnapshot, apply};
 use super::wire::{len64, memory_len, read_full};
 use crate::disk::DiskFile;
 
@@ -34,16 +34,17 @@ impl Opening {
         if let Some(first) = cut {
             let is_replaced = first.header.base == base;
             let from = if is_replaced { FRAMES_START } else { first.position };
-            let (StreamsSnapshot { mut marks, mut last_commit_ms, .. }, _) = self.table_at(found, log_id, base)?;
+            let (StreamsSnapshot { mut marks, mut keys, mut last_commit_ms, .. }, _) = self.table_at(found, log_id, base)?;
             let kept = scan.frames.partition_point(|frame| frame.position < from);
             scan.sections.iter().filter(|(frame, _)| *frame < kept).for_each(|(_, section)| apply(&mut marks, section));
+            scan.keys.iter().filter(|(frame, _)| *frame < kept).for_each(|(_, mark)| keys.note(*mark));
             last_commit_ms = scan.frames[..kept].last().map_or(last_commit_ms, |frame| frame.header.commit_ms);
             let new_base = first.header.base;
             let frames = moved_frames(file.as_ref(), &scan, kept, Salt::new(log_id, new_base)).map_err(at(&path))?;
             let holes: Vec<Hole> = scan.holes.iter().copied().filter(|hole| !is_replaced && hole.end <= from).collect();
             self.note_holes(&path, &holes);
             // 1 stream table   2 new segment   3 names   4 old segment cut   - after 3 the old segment's frames from the new base on are ignored
-            let snapshot = StreamsSnapshot { log_id, base: new_base, last_commit_ms, marks };
+            let snapshot = StreamsSnapshot { log_id, base: new_base, last_commit_ms, marks, keys };
             snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
             self.disk.sync_dir(&dir).map_err(at(&dir))?;
             let header = SegmentHeader { log_id, base: new_base, leader_epoch: 0, ownership_epoch: 0, created_ms: first.header.commit_ms };
@@ -75,20 +76,18 @@ impl Opening {
         lost: Offset,
         len: u64,
         mut segments: Vec<Arc<Segment>>,
-        marks: Marks,
-        last_commit_ms: u64,
+        table: StreamsSnapshot,
     ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
         let frames_max = len / len64(FRAME_HEADER_BYTES) + 1;
         let base = Offset(lost.get() + frames_max * len64(limits::FRAME_RECORDS_MAX)).max(self.promised);
         let path = FileKind::Log.path(&self.dir, lost);
         segments.push(Arc::new(Segment::sealed(lost, path.clone(), Salt::new(log_id, lost), len, None)));
         self.damage.push(Damage { path, at: 0, end: len, first: lost, next: base, reason: "segment is unreadable" });
-        self.go_on_at(log_id, base, segments, marks, last_commit_ms)
+        self.go_on_at(base, segments, table)
     }
 
     /// The last segment, or what is left of the log, ends below what was promised: the rest is a hole, whatever bytes it has stay, and the
     /// log goes on behind it in a new segment.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one value, each found in another way")]
     pub(super) fn open_behind_promised(
         mut self,
         log_id: LogId,
@@ -96,8 +95,7 @@ impl Opening {
         file: &dyn DiskFile,
         scan: &Scan,
         mut segments: Vec<Arc<Segment>>,
-        marks: Marks,
-        last_commit_ms: u64,
+        table: StreamsSnapshot,
     ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
         let path = FileKind::Log.path(&self.dir, base);
         let (len, next) = (file.len().map_err(at(&path))?, self.promised);
@@ -108,28 +106,27 @@ impl Opening {
         // Derived: a failure costs a scan later, which then calls the hole a missing segment.
         let _ = index::store(self.disk.as_ref(), &self.dir, log_id, base, len, &index);
         segments.push(Arc::new(Segment::sealed(base, path, Salt::new(log_id, base), len, Some(index.summary()))));
-        self.go_on_at(log_id, next, segments, marks, last_commit_ms)
+        self.go_on_at(next, segments, table)
     }
 
     /// Starts a new segment at `base`; the earlier ones are as they are.
     fn go_on_at(
         self,
-        log_id: LogId,
         base: Offset,
         mut segments: Vec<Arc<Segment>>,
-        marks: Marks,
-        last_commit_ms: u64,
+        table: StreamsSnapshot,
     ) -> Result<(PartitionLog, PartitionOpened), OpenError> {
         let dir = self.dir.clone();
         // 1 stream table, synced   2 new segment, synced   3 both names   - a crash before 3 leaves the log as it was found
-        let snapshot = StreamsSnapshot { log_id, base, last_commit_ms, marks: marks.clone() };
+        let snapshot = StreamsSnapshot { base, ..table };
         snapshot.store(self.disk.as_ref(), &dir).map_err(store_at(&dir))?;
+        let StreamsSnapshot { log_id, last_commit_ms, marks, keys, .. } = snapshot;
         let header = SegmentHeader { log_id, base, leader_epoch: 0, ownership_epoch: 0, created_ms: last_commit_ms };
         let (segment, file) = create_segment(self.disk.as_ref(), &dir, &header).map_err(store_at(&dir))?;
         self.disk.sync_dir(&dir).map_err(at(&dir))?;
         segments.push(Arc::clone(&segment));
         let active = Active::empty(segment, file);
-        Ok(self.finish(log_id, segments, active, base, last_commit_ms, marks, false))
+        Ok(self.finish(log_id, segments, active, base, last_commit_ms, marks, keys, false))
     }
 }
 

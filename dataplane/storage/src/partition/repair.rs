@@ -10,7 +10,7 @@ use super::frame::Salt;
 use super::index::{self, Index};
 use super::recover::{ScanError, scan_frames};
 use super::segment::{FileKind, SegmentHeader, parse_name};
-use super::streams::{Marks, StoreError, StreamsSnapshot, apply};
+use super::streams::{StoreError, StreamsSnapshot, apply_scan};
 use super::wire::{read_full, write_full};
 use crate::disk::{Disk, OpenMode};
 
@@ -185,19 +185,13 @@ impl Layout {
         let own = |base: &Offset| StreamsSnapshot::load(disk, dir, *base).filter(|table| table.log_id == log_id);
         let start = self.segments.range(..base).rev().find_map(|(base, _)| own(base));
         let (from, mut last_commit_ms) = start.as_ref().map_or((Offset(0), 0), |table| (table.base, table.last_commit_ms));
-        let mut marks = start.map_or_else(Marks::new, |table| table.marks);
+        let (mut marks, mut keys) = start.map(|table| (table.marks, table.keys)).unwrap_or_default();
         for (at, _) in self.segments.range(from..base) {
             let next = self.segments.range(at.next()..).next().map_or(base, |(next, _)| *next);
             let file = disk.open(&FileKind::Log.path(dir, *at), OpenMode::Read)?;
             let scan = scan_frames(&file.as_ref(), Salt::new(log_id, *at), *at, u64::MAX)?;
-            for (frame, section) in &scan.sections {
-                let header = scan.frames[*frame].header;
-                if header.base < next || (header.records == 0 && header.base == next) {
-                    apply(&mut marks, section);
-                    last_commit_ms = last_commit_ms.max(header.commit_ms);
-                }
-            }
+            last_commit_ms = last_commit_ms.max(apply_scan(&mut marks, &mut keys, &scan, next).unwrap_or(0));
         }
-        Ok(StreamsSnapshot { log_id, base, last_commit_ms, marks }.store(disk, dir)?)
+        Ok(StreamsSnapshot { log_id, base, last_commit_ms, marks, keys }.store(disk, dir)?)
     }
 }

@@ -15,6 +15,8 @@ use bytes::{BufMut, BytesMut};
 use veena_contract::{LogId, Offset, StreamId, limits};
 
 use super::frame::SectionHead;
+use super::keys::{KEY_ENTRY_BYTES, Keys};
+use super::recover::Scan;
 use super::segment::FileKind;
 use super::wire::{WireReader, len32, read_small, write_full};
 use super::{Origin, Section, StreamKey};
@@ -23,6 +25,8 @@ use crate::disk::{Disk, OpenMode};
 /// "VSTR".
 const STREAMS_MAGIC: u32 = 0x5653_5452;
 const VERSION: u16 = 1;
+/// Idempotency keys follow. A table without any is written as version 1.
+const VERSION_KEYS: u16 = 2;
 const HEADER_BYTES: usize = 44;
 const ENTRY_BYTES: usize = 48;
 
@@ -65,6 +69,19 @@ pub(super) fn apply(marks: &mut Marks, section: &SectionHead) {
     }
 }
 
+/// Applies the frames of a scan up to the offset `end`, to a stream table and the keys beside it. Applying them again changes nothing.
+/// Returns the commit time of the last one.
+pub(super) fn apply_scan(marks: &mut Marks, keys: &mut Keys, scan: &Scan, end: Offset) -> Option<u64> {
+    let is_before = |frame: usize| {
+        let header = &scan.frames[frame].header;
+        header.base < end || (header.records == 0 && header.base == end)
+    };
+    scan.sections.iter().filter(|(frame, _)| is_before(*frame)).for_each(|(_, section)| apply(marks, section));
+    scan.keys.iter().filter(|(frame, _)| is_before(*frame)).for_each(|(_, mark)| keys.note(*mark));
+    let applied = (0..scan.frames.len()).filter(|frame| is_before(*frame));
+    applied.map(|frame| scan.frames[frame].header.commit_ms).max()
+}
+
 /// Drops the streams that their sources have declared finished: those of an origin whose ordinal is below the highest floor it has told.
 pub fn drop_finished(marks: &mut Marks) {
     let mut floors: BTreeMap<u64, u32> = BTreeMap::new();
@@ -86,15 +103,18 @@ pub struct StreamsSnapshot {
     pub last_commit_ms: u64,
     /// The table.
     pub marks: Marks,
+    /// The idempotency keys of records below `base`, as far as they were remembered.
+    pub keys: Keys,
 }
 
 impl StreamsSnapshot {
     /// The file's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + self.marks.len() * ENTRY_BYTES + 4);
+        let bytes = self.marks.len() * ENTRY_BYTES + 4 + self.keys.len() * KEY_ENTRY_BYTES;
+        let mut out = BytesMut::with_capacity(HEADER_BYTES + bytes + 4);
         out.put_u32(STREAMS_MAGIC);
-        out.put_u16(VERSION);
+        out.put_u16(if self.keys.is_empty() { VERSION } else { VERSION_KEYS });
         out.put_u16(0);
         out.put_u128(self.log_id.0);
         out.put_u64(self.base.get());
@@ -109,6 +129,9 @@ impl StreamsSnapshot {
             out.put_u32(mark.origin.ordinal);
             out.put_u32(mark.origin.floor);
         }
+        if !self.keys.is_empty() {
+            self.keys.encode_into(&mut out);
+        }
         let crc = crc32c::crc32c(&out);
         out.put_u32(crc);
         out.into()
@@ -122,7 +145,8 @@ impl StreamsSnapshot {
             return None;
         }
         let mut reader = WireReader::new(guarded);
-        if reader.u32()? != STREAMS_MAGIC || reader.u16()? != VERSION || reader.u16()? != 0 {
+        let (magic, version, reserved) = (reader.u32()?, reader.u16()?, reader.u16()?);
+        if magic != STREAMS_MAGIC || !(VERSION..=VERSION_KEYS).contains(&version) || reserved != 0 {
             return None;
         }
         let (log_id, base, last_commit_ms) = (LogId(reader.u128()?), Offset(reader.u64()?), reader.u64()?);
@@ -134,7 +158,8 @@ impl StreamsSnapshot {
             let origin = Origin { id: reader.u64()?, ordinal: reader.u32()?, floor: reader.u32()? };
             marks.insert(key, Mark { committed, hash, origin });
         }
-        (reader.remaining() == 0).then_some(Self { log_id, base, last_commit_ms, marks })
+        let keys = if version == VERSION_KEYS { Keys::read(&mut reader)? } else { Keys::default() };
+        (reader.remaining() == 0).then_some(Self { log_id, base, last_commit_ms, marks, keys })
     }
 
     /// Reads the snapshot of a segment; absent unless it is there, intact and of this base.

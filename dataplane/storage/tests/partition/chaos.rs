@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use veena_contract::{MessageId, Offset, StreamId};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
-use veena_storage::partition::{Codec, Marks, PartitionConfig, PartitionOpened, Section};
+use veena_storage::partition::{Codec, Marks, PartitionConfig, PartitionOpened, RecordKey, Section};
 
 use super::support::*;
 
@@ -49,6 +49,11 @@ impl Chaos {
                     record.id = Some(MessageId { stream: StreamId(99), sequence: record.sequence });
                 }
             }
+            for record in &mut section.records {
+                // Few, so that they come again.
+                let hash = u128::from(self.dice.below(40));
+                record.key = self.dice.one_in(3).then_some(RecordKey { hash, digest: u128::from(record.sequence) });
+            }
             *last = section.last;
             sections.push(section);
         }
@@ -68,6 +73,7 @@ impl Chaos {
         };
         log.publish(verified);
         self.log.note(&sections);
+        self.log.check_keys();
         Step::Done
     }
 

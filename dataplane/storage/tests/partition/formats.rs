@@ -4,7 +4,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use veena_contract::{LogId, MessageId, Offset, StreamId};
 use veena_storage::partition::frame::{self, FrameError, FrameHeader, Salt};
-use veena_storage::partition::{Codec, Mark, Marks, NewRecord, Origin, Section, SegmentHeader, StreamsSnapshot, recover};
+use veena_storage::partition::{
+    Codec, KeyMark, Keys, Mark, Marks, NewRecord, Origin, RecordKey, Section, SegmentHeader, StreamsSnapshot, recover,
+};
 
 use super::support::*;
 
@@ -19,7 +21,7 @@ fn golden_segment() -> (Vec<u8>, Vec<(u64, u64)>) {
     let id = MessageId { stream: StreamId(0xabc), sequence: 42 };
     let key = stream(0x1111_2222);
     let origin = Origin { id: 0x77, ordinal: 5, floor: 4 };
-    let record = |sequence, id, body: &'static [u8]| NewRecord { sequence, id, body: Bytes::from_static(body) };
+    let record = |sequence, id, body: &'static [u8]| NewRecord { sequence, id, key: None, body: Bytes::from_static(body) };
     let records = vec![record(10, None, b"first"), record(12, Some(id), b"second")];
     log.commit(&[Section { key, origin, is_tracked: true, last: 15, records }]);
     log.commit(&[advance(7, 99)]);
@@ -56,7 +58,65 @@ fn a_golden_segment_is_read_as_what_it_was() {
 fn golden_streams() -> StreamsSnapshot {
     let mark = |committed, hash| Mark { committed, hash, origin: Origin { id: 9, ordinal: 2, floor: 1 } };
     let marks = Marks::from([(stream(5), mark(17, 0xdead_beef)), (stream(6), mark(1, 0))]);
-    StreamsSnapshot { log_id: LogId(0x0102_0304), base: Offset(77), last_commit_ms: 123_456, marks }
+    StreamsSnapshot { log_id: LogId(0x0102_0304), base: Offset(77), last_commit_ms: 123_456, marks, keys: Keys::default() }
+}
+
+/// As the golden segment, with idempotency keys: frames with and without.
+fn golden_keys() -> Vec<u8> {
+    let mut log = Modelled::new(config(64 * 1024));
+    let key = Some(RecordKey { hash: 0x1234, digest: 0x5678 });
+    let id = Some(MessageId { stream: StreamId(0xabc), sequence: 42 });
+    let record = |sequence, id, key, body: &'static [u8]| NewRecord { sequence, id, key, body: Bytes::from_static(body) };
+    let records = vec![record(10, None, None, b"first"), record(12, None, key, b"second"), record(13, id, key, b"third")];
+    log.commit(&[Section { key: stream(0x1111_2222), origin: Origin::default(), is_tracked: false, last: 13, records }]);
+    log.commit(&[section(1, 1, 1, 3)]);
+    let path = segments(&log.disk)[0].clone();
+    let end = frames(&log.disk, &path).iter().map(|(position, len)| position + len).max().expect("has frames");
+    let mut bytes = bytes_of(&log.disk, &path);
+    bytes.truncate(usize::try_from(end).expect("small"));
+    bytes
+}
+
+#[test]
+fn the_bytes_of_frames_with_idempotency_keys_do_not_change() {
+    assert_eq!(hex(&golden_keys()), include_str!("../golden/partition-keys.hex").trim_end());
+}
+
+#[test]
+fn a_golden_segment_with_idempotency_keys_is_read_as_what_it_was() {
+    let text: String = include_str!("../golden/partition-keys.hex").split_whitespace().collect();
+    let bytes: Vec<u8> = (0..text.len() / 2).map(|at| u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).expect("hexadecimal")).collect();
+    let (_, scan) = recover::scan(&bytes).expect("known format").expect("has a header");
+    assert_eq!(scan.frames.iter().map(|frame| frame.header.has_keys).collect::<Vec<_>>(), [true, false]);
+    let keys: Vec<_> =
+        scan.keys.iter().map(|(frame, mark)| (*frame, mark.key.hash, mark.offset.0, mark.id.sequence, mark.commit_ms)).collect();
+    assert_eq!(keys, [(0, 0x1234, 1, 12, 1_010), (0, 0x1234, 2, 42, 1_010)]);
+}
+
+#[test]
+fn a_frame_whose_flags_are_not_known_is_refused_and_not_taken_for_a_torn_one() {
+    let mut bytes = golden_keys();
+    let (header, scan) = recover::scan(&bytes).expect("known format").expect("has a header");
+    let at = usize::try_from(scan.frames[0].position).expect("small");
+    bytes[at + 6..at + 8].copy_from_slice(&3_u16.to_be_bytes());
+    let salt = crc32c::crc32c_append(crc32c::crc32c(&header.log_id.0.to_be_bytes()), &header.base.get().to_be_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(salt, &(at as u64).to_be_bytes()), &bytes[at..at + 68]);
+    bytes[at + 68..at + 72].copy_from_slice(&crc.to_be_bytes());
+    assert!(matches!(recover::scan(&bytes), Err(recover::ScanError::Unsupported { reason: FrameError::Unsupported { flags: 3, .. }, .. })));
+}
+
+fn golden_streams_with_keys() -> StreamsSnapshot {
+    let mut keys = Keys::default();
+    let id = MessageId { stream: StreamId(8), sequence: 9 };
+    keys.note(KeyMark { key: RecordKey { hash: 0x1234, digest: 0x5678 }, offset: Offset(33), commit_ms: 123_000, id });
+    StreamsSnapshot { keys, ..golden_streams() }
+}
+
+#[test]
+fn the_bytes_of_a_stream_table_with_idempotency_keys_do_not_change() {
+    let bytes = golden_streams_with_keys().encode();
+    assert_eq!(hex(&bytes), include_str!("../golden/partition-streams-keys.hex").trim_end());
+    assert_eq!(StreamsSnapshot::decode(&bytes), Some(golden_streams_with_keys()));
 }
 
 #[test]
@@ -106,7 +166,7 @@ fn any_flipped_bit_of_a_header_or_a_table_is_caught() {
         bad[bit / 8] ^= 1 << (bit % 8);
         assert!(SegmentHeader::decode(&bad).is_err(), "bit {bit}");
     }
-    let bytes = golden_streams().encode();
+    let bytes = golden_streams_with_keys().encode();
     for bit in 0..bytes.len() * 8 {
         let mut bad = bytes.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -186,7 +246,7 @@ proptest! {
                 let mut records = Vec::new();
                 for len in lens {
                     let id = has_id.then_some(MessageId { stream: StreamId(8), sequence: *last });
-                    records.push(NewRecord { sequence: *last, id, body: body(number, *last, len) });
+                    records.push(NewRecord { sequence: *last, id, key: None, body: body(number, *last, len) });
                     *last += 1;
                 }
                 sections.push(Section { key: stream(number), origin: Origin::default(), is_tracked: true, last: *last, records });

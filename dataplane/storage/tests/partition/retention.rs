@@ -43,6 +43,42 @@ fn the_oldest_go_while_the_rest_holds_enough_bytes() {
 }
 
 #[test]
+fn an_idempotency_key_outlives_its_record() {
+    let mut log = Modelled::new(config(600));
+    for round in 0..10 {
+        let section = section(1, round + 1, 1, 500);
+        log.commit(&[if round % 3 == 0 { keyed(section) } else { section }]);
+    }
+    let retained = log.log.retain(100_000, 1_000, 0).expect("retains");
+    assert_eq!(retained.oldest, Offset(10), "all of it");
+    let opened = log.reopen();
+    log.check(&opened);
+    assert_eq!(log.keys.len(), 4);
+    log.log.forget_keys(1_040);
+    log.keys.drain(..2);
+    log.check_keys();
+    // The next segment begins with what is remembered by then.
+    for round in 0..3 {
+        log.commit(&[section(1, round + 11, 1, 500)]);
+    }
+    log.log.retain(u64::MAX, 1_000, 0).expect("retains");
+    let opened = log.reopen();
+    log.check(&opened);
+}
+
+#[test]
+fn a_stream_table_that_is_lost_is_made_again_with_its_idempotency_keys() {
+    let mut log = Modelled::new(config(600));
+    for round in 0..4 {
+        log.commit(&[keyed(section(1, round + 1, 1, 500))]);
+    }
+    let table = names(&log.disk, ".streams").pop().expect("has one");
+    log.disk.remove_file(&table).expect("removed");
+    let opened = log.reopen();
+    log.check(&opened);
+}
+
+#[test]
 fn without_a_bound_nothing_goes() {
     let mut log = ten_segments();
     assert_eq!(log.log.retain(u64::MAX, 0, 0).expect("retains").segments, 0);

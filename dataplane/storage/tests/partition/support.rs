@@ -10,7 +10,7 @@ use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode};
 use veena_storage::partition::{
     AppendError, Codec, FrameCache, LogReader, Mark, Marks, NewRecord, OpenError, Origin, PartitionConfig, PartitionLog, PartitionOpened,
-    Section, StreamKey, Visible,
+    RecordKey, Section, StreamKey, Visible,
 };
 
 /// Repeatable randomness.
@@ -66,13 +66,22 @@ pub fn stream(number: u128) -> StreamKey {
 
 /// Records of one stream with bodies that tell them apart.
 pub fn section(number: u128, first: u64, count: u64, body_len: usize) -> Section {
-    let records: Vec<NewRecord> =
-        (first..first + count).map(|sequence| NewRecord { sequence, id: None, body: body(number, sequence, body_len) }).collect();
+    let records: Vec<NewRecord> = (first..first + count)
+        .map(|sequence| NewRecord { sequence, id: None, key: None, body: body(number, sequence, body_len) })
+        .collect();
     Section { key: stream(number), origin: Origin::default(), is_tracked: true, last: first + count - 1, records }
 }
 
 pub fn advance(number: u128, last: u64) -> Section {
     Section { key: stream(number), origin: Origin::default(), is_tracked: true, last, records: Vec::new() }
+}
+
+/// The same records, each with an idempotency key of its own.
+pub fn keyed(mut section: Section) -> Section {
+    for record in &mut section.records {
+        record.key = Some(RecordKey { hash: section.key.stream.0 << 64 | u128::from(record.sequence), digest: 5 });
+    }
+    section
 }
 
 pub fn body(number: u128, sequence: u64, len: usize) -> Bytes {
@@ -120,6 +129,8 @@ pub struct Modelled {
     pub cache: Arc<FrameCache>,
     pub records: Vec<Expected>,
     pub marks: Marks,
+    /// Idempotency keys, with the offsets of their records.
+    pub keys: Vec<(RecordKey, Offset)>,
     pub now_ms: u64,
 }
 
@@ -132,7 +143,7 @@ impl Modelled {
         let cache = cache();
         let (log, opened) = open(&disk, config, &cache).expect("an empty disk");
         assert!(opened.is_new && opened.marks.is_empty() && opened.damage.is_empty());
-        Self { disk, log, config, cache, records: Vec::new(), marks: Marks::new(), now_ms: 1_000 }
+        Self { disk, log, config, cache, records: Vec::new(), marks: Marks::new(), keys: Vec::new(), now_ms: 1_000 }
     }
 
     pub fn commit(&mut self, sections: &[Section]) -> Visible {
@@ -149,6 +160,11 @@ impl Modelled {
     }
 
     pub fn note(&mut self, sections: &[Section]) {
+        let records = sections.iter().flat_map(|section| &section.records);
+        for (at, key) in records.enumerate().filter_map(|(at, record)| Some((at, record.key?))) {
+            self.keys.retain(|(other, _)| other.hash != key.hash);
+            self.keys.push((key, Offset((self.records.len() + at) as u64)));
+        }
         self.records.extend(expected(sections));
         mark(&mut self.marks, sections);
     }
@@ -167,11 +183,22 @@ impl Modelled {
         opened
     }
 
-    /// Every offset holds what the model says, and the stream table too.
+    /// Every offset holds what the model says, and the stream table and the idempotency keys too.
     pub fn check(&self, opened: &PartitionOpened) {
         assert_eq!(opened.marks, self.marks);
         assert_eq!(opened.damage, Vec::new());
+        self.check_keys();
         check_records(&self.log.reader(), &self.records);
+    }
+}
+
+impl Modelled {
+    pub fn check_keys(&self) {
+        assert_eq!(self.log.keys().iter().map(|mark| (mark.key, mark.offset)).collect::<Vec<_>>(), self.keys);
+        for mark in self.log.keys().iter() {
+            let record = &self.records[usize::try_from(mark.offset.get()).expect("small")];
+            assert_eq!(mark.id, record.id);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! I3: nothing is appended twice. One message id has one place in a topic; one sent message has no more places than attempts.
+//! I3: nothing is appended twice. One message id has one place in a topic; one sent message has no more places than attempts,
+//! and one if it was sent under an idempotency key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

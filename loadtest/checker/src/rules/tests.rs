@@ -26,7 +26,7 @@ impl History {
     }
 
     fn sent_with_key(self, at: u64, label: u64, key: Option<&str>, outcome: Outcome) -> Self {
-        let sent = Sent { topic: topic(), label: Label(label), key: key.map(Arc::from), digest: digest(label) };
+        let sent = Sent { topic: topic(), label: Label(label), key: key.map(Arc::from), digest: digest(label), once: false };
         self.push(1, at, at + 1, Op::Produce(sent), outcome)
     }
 
@@ -355,6 +355,20 @@ fn one_produce_at_two_offsets_is_a_duplicate() {
         let history = History::default().sent(0, 1, outcome).got(4, 0, 1, 10).came(topic(), 6, 7, second.clone());
         assert_only(&history.verdict(), |v| v.duplicates_outside, 1);
     }
+}
+
+#[test]
+fn what_is_sent_under_an_idempotency_key_is_stored_once_however_often_it_is_tried() {
+    let sent = || Sent { topic: topic(), label: Label(1), key: None, digest: digest(1), once: true };
+    let tried = History::default()
+        .push(1, 1, 2, Op::Produce(sent()), Outcome::Unknown)
+        .push(1, 3, 4, Op::Produce(sent()), Outcome::Ok)
+        .got(10, 0, 1, 1)
+        .acked(12, 0, 1);
+    assert_clean(&tried.verdict());
+    let other_id = Delivered { id: Some(Arc::from("another")), ..delivered(1, 1, 2) };
+    let twice = tried.came(topic(), 20, 21, other_id).acked(22, 1, 2);
+    assert_only(&twice.verdict(), |verdict| verdict.duplicates_outside, 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What Veena adds (12), without what belongs to idempotency keys.
+//! What Veena adds (12), but for idempotency keys.
 
 use super::*;
 

@@ -6,6 +6,7 @@ mod children;
 mod consume;
 mod errors;
 mod health;
+mod keys;
 mod produce;
 mod produce_batch;
 mod replay;
@@ -35,6 +36,7 @@ pub fn rows() -> Vec<Row> {
         health::rows(),
         errors::rows(),
         additions::rows(),
+        keys::rows(),
     ]
     .concat()
 }

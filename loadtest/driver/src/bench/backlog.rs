@@ -58,7 +58,7 @@ fn seal(dir: &Path, segments: u64) -> anyhow::Result<u64> {
     // Every append is larger than a segment may be, so that each seals the one before.
     for _ in 0..=segments {
         let records: Vec<NewRecord> =
-            (0..SEGMENT_RECORDS).map(|at| NewRecord { sequence: sequence + at, id: None, body: body.clone() }).collect();
+            (0..SEGMENT_RECORDS).map(|at| NewRecord { sequence: sequence + at, id: None, key: None, body: body.clone() }).collect();
         sequence += SEGMENT_RECORDS;
         let section = Section { key, origin: Origin::default(), is_tracked: false, last: sequence - 1, records };
         let appended = log.append(&[section], 1, &Marks::new)?;

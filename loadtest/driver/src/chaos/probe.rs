@@ -48,7 +48,7 @@ impl Probe {
     pub async fn produce(&mut self) -> anyhow::Result<Reply> {
         let label = self.recorder.new_label();
         let payload = payload::make(label, Shape::Text, 64);
-        let sent = Sent { topic: topic_key(&self.topic.name), label, key: None, digest: Digest::of(&payload) };
+        let sent = Sent { topic: topic_key(&self.topic.name), label, key: None, digest: Digest::of(&payload), once: false };
         let opened = self.recorder.open(self.client.node(), self.number, Op::Produce(sent));
         let answered = self.client.produce(&self.topic.name, None, &payload).await;
         let outcome = match &answered {

@@ -81,7 +81,7 @@ impl Producer {
     async fn send(&mut self, topic: &str, made: &[Made], is_batch: bool) -> Outcome {
         let open = |one: &Made| {
             let key = one.key.as_deref().map(Into::into);
-            let sent = Sent { topic: topic_key(topic), label: one.label, key, digest: Digest::of(&one.payload) };
+            let sent = Sent { topic: topic_key(topic), label: one.label, key, digest: Digest::of(&one.payload), once: false };
             self.recorder.open(self.client.node(), self.number, Op::Produce(sent))
         };
         let opened: Vec<Opened> = made.iter().map(open).collect();

@@ -16,6 +16,7 @@ use crate::clients::Client;
 use crate::door::Door;
 use crate::finale;
 use crate::life::End;
+use crate::once;
 use crate::world::tenant;
 
 /// How long a node may take to come up when nothing is in its way.
@@ -123,10 +124,16 @@ async fn is_same_everywhere(cluster: &Arc<Cluster>) -> bool {
 
 fn start_clients(cluster: &Arc<Cluster>, chance: &mut Chance, clients: &mut JoinSet<()>) {
     let plan = &cluster.world.plan;
-    let mut client = |number: u32| {
+    let client = |number: u32, chance: Chance| {
         let (world, door) = (Arc::clone(&cluster.world), Door::Among(Arc::clone(cluster), 0));
-        Client { world, door, number, chance: chance.fork() }
+        Client { world, door, number, chance }
     };
+    if cluster.world.once.is_on {
+        for number in 0..once::CLIENTS {
+            clients.spawn(client(once::CLIENT + number, cluster.world.once.fork()).produce_once_each());
+        }
+    }
+    let mut client = |number: u32| client(number, chance.fork());
     for number in 1..=plan.producers {
         clients.spawn(client(number).produce());
     }

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::{Cluster, NODES, VISIBILITY_MS};
+use crate::api::{Client, NewTopic};
 use crate::bench::Options;
 use crate::bench::loaded::{Bench, MESSAGE_BYTES, figures, warm_up};
 use crate::bench::report::Row;
 use crate::bench::server::{Kind, Server, TOPIC, lag_and_ledger};
-use crate::api::{Client, NewTopic};
 use crate::http::{Connection, RequestBytes};
 use crate::load::{self, LoadClient, Meter, Pace, ProduceBatch, ProduceOne, Run, Step, as_f64};
 
@@ -70,12 +70,7 @@ impl LoadClient for Batches {
 }
 
 /// Batches for `partitions`, all at the first of the servers. The rate is that of commits: what is accepted, by when all of it is visible.
-async fn batches(
-    options: &Options,
-    servers: Vec<(SocketAddr, u32)>,
-    clients: &mut [Client],
-    partitions: &[u32],
-) -> anyhow::Result<Row> {
+async fn batches(options: &Options, servers: Vec<(SocketAddr, u32)>, clients: &mut [Client], partitions: &[u32]) -> anyhow::Result<Row> {
     let request = ProduceBatch::to(BATCH_TOPIC, MESSAGE_BYTES, 0, partitions).into_request();
     let refused = Rc::new(Cell::new(0));
     let started = Instant::now();
