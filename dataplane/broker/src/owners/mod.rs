@@ -27,6 +27,7 @@ pub mod bodies;
 pub mod claims;
 pub mod elsewhere;
 pub mod look;
+pub mod reach;
 pub mod settle;
 pub mod stream;
 pub mod tokens;
