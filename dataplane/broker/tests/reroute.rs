@@ -499,6 +499,39 @@ async fn what_was_moved_and_then_parked_keeps_its_name_and_comes_once_in_the_nex
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_moved_record_that_is_damaged_the_original_is_sent_as_long_as_it_is_there_and_the_sibling_is_told_of_a_gap() {
+    let record = orders(&["b", "c"]);
+    let mut cluster = cluster_of(&record).await;
+    cluster.kill("b");
+    cluster.net.fail_op("a", "c", PeerOp::OWNER_COMMIT, Fault::LoseRequests);
+    cluster.net.set_dead("b", true);
+    produce_all(&cluster, 0, &["the payload"]).await;
+    sleep(Duration::from_millis(10)).await;
+    // What is behind it shows that it is no torn end.
+    produce_all(&cluster, 0, &["later"]).await;
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(rerouted(&cluster), 2);
+    cluster.kill("a");
+    let (disk, dir) = (cluster.members[0].disk.reopen(), std::path::Path::new("/data/ingress"));
+    let segment = disk.list(dir).expect("listed").into_iter().find(|entry| entry.name.ends_with(".wal")).expect("one segment");
+    let (path, mut bytes) = (dir.join(&segment.name), vec![0; usize::try_from(segment.len).expect("small")]);
+    read_full_at(disk.open(&path, OpenMode::Read).expect("opens").as_ref(), &mut bytes, 0).expect("read");
+    let places: Vec<usize> = bytes.windows(11).enumerate().filter(|(_, found)| found == b"the payload").map(|(at, _)| at).collect();
+    assert_eq!(places.len(), 2, "as accepted, and as accepted anew");
+    disk.flip_bit(&path, places[1] as u64 * 8).expect("flipped");
+    cluster.members[0].disk = disk;
+    cluster.net.heal();
+    cluster.net.set_dead("b", false);
+    cluster.revive("b").await;
+    cluster.revive("a").await;
+    sleep(Duration::from_secs(1)).await;
+    cluster.settle_down().await;
+    assert_eq!(at(&cluster, &record, 0).await, ["the payload"]);
+    assert_eq!(at(&cluster, &record, 1).await, ["later"]);
+    assert_eq!(cluster.node("c").broker.metrics().stream_gaps.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn owner_synchronous_messages_and_copies_for_children_never_go_elsewhere() {
     let cluster = Cluster::start(1).await;
     let (mut parent, mut child) = (owned_by(topic("parent", 2, 0), &["a", "a"]), orders(&["b", "c"]));
