@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use veena_client::bodies::ClusterMember;
+use veena_client::bodies::{ClusterMember, PatchTopic};
+use veena_contract::Reroute;
 use veena_loadtest_checker::How;
 use veena_loadtest_driver::api::{Client, NewTopic};
 use veena_loadtest_driver::node::{NodeConfig, NodeProcess, free_addr};
@@ -134,7 +135,7 @@ async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
 pub(crate) async fn create_until_there(node: &NodeProcess, name: &str, partitions: u32) {
     let addr = node.addr();
     until("a topic can be created", || async {
-        let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms: 30_000 };
+        let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms: 30_000, keeps_order: true };
         let mut client = Client::new(addr);
         client.create_topic(&topic).await.is_ok() || status_of(&mut client, name).await == 200
     })
@@ -260,12 +261,22 @@ async fn what_is_sent_to_any_node_is_read_at_any_other_and_acked_at_any_third() 
     assert_empty(&mut cluster.client(1), "orders").await;
 }
 
+async fn take_one(client: &mut Client) -> Vec<String> {
+    let messages = consume_exactly(client, "orders", 1).await;
+    for handle in handles(&messages) {
+        assert_eq!(client.settle("orders", &handle, How::Ack).await.expect("an answer").status, 204);
+    }
+    texts(&messages)
+}
+
 #[tokio::test]
-async fn what_is_sent_to_a_node_that_is_down_waits_and_the_rest_goes_on() {
+async fn what_is_sent_to_a_node_that_is_down_waits_or_goes_to_another_and_the_rest_goes_on() {
     let mut cluster = Cluster::of(3).await;
     create_until_there(&cluster.nodes[0], "orders", 3).await;
     let (asked, down) = (0, 2);
     let client = veena_client::Client::new(&format!("http://{}", cluster.nodes[asked].addr())).expect("an address");
+    let reroute = |reroute| PatchTopic { reroute: Some(reroute), ..PatchTopic::default() };
+    client.patch_topic("orders", &reroute(Reroute::Never)).await.expect("patched");
     let stats = client.topic("orders", None).await.expect("described").partition_stats;
     let of = |node: usize| stats.iter().find(|stats| stats.owner_node == Some(name(node + 1))).expect("one each").index;
     let [of_down, of_living] = [of(down), of(1)].map(|index| u32::try_from(index).expect("a small number"));
@@ -273,9 +284,28 @@ async fn what_is_sent_to_a_node_that_is_down_waits_and_the_rest_goes_on() {
     let mut here = cluster.client(asked);
     here.produce_to("orders", of_down, b"waits").await.expect("202");
     here.produce_to("orders", of_living, b"goes on").await.expect("202");
-    assert_eq!(texts(&consume_exactly(&mut cluster.client(1), "orders", 1).await), ["goes on"]);
+    assert_eq!(take_one(&mut cluster.client(1)).await, ["goes on"]);
     cluster.nodes[down].start_again().await.expect("it starts");
-    assert_eq!(texts(&consume_exactly(&mut cluster.client(1), "orders", 1).await), ["waits"]);
+    assert_eq!(take_one(&mut cluster.client(1)).await, ["waits"]);
+
+    client.patch_topic("orders", &reroute(Reroute::Auto)).await.expect("patched");
+    cluster.nodes[down].kill().expect("killed");
+    // It is sent before anybody knows that nobody is there, so nobody knows whether it was stored.
+    here.produce_to("orders", of_down, b"in doubt").await.expect("202");
+    until("what was never sent goes elsewhere", || async {
+        cluster.client(asked).produce_to("orders", of_down, b"goes elsewhere").await.expect("202");
+        let found = cluster.client(1).consume("orders", Duration::from_millis(500), 1).await.expect("an answer").expect("no refusal");
+        texts(&found) == ["goes elsewhere"]
+    })
+    .await;
+    cluster.nodes[down].start_again().await.expect("it starts");
+    until("the node that is back gets its own again", || async {
+        cluster.client(asked).produce_to("orders", of_down, b"back").await.expect("202");
+        let detail = client.topic("orders", None).await.expect("described");
+        let owner = detail.partition_stats.iter().find(|stats| stats.owner_node == Some(name(down + 1)));
+        owner.is_some_and(|stats| stats.high_watermark > 2)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -365,7 +395,7 @@ async fn a_node_that_joins_while_topics_are_made_is_given_its_share_of_them_once
     let mut made = Vec::new();
     let mut joining = std::pin::pin!(NodeProcess::start(config));
     let joined = loop {
-        let topic = NewTopic { name: format!("topic-{}", made.len()), partitions: 2, visibility_ms: 30_000 };
+        let topic = NewTopic { name: format!("topic-{}", made.len()), partitions: 2, visibility_ms: 30_000, keeps_order: true };
         let create = async {
             founder.create_topic(&topic).await.expect("made");
             topic.name
@@ -377,7 +407,7 @@ async fn a_node_that_joins_while_topics_are_made_is_given_its_share_of_them_once
     };
     cluster.nodes.push(joined);
     // What was made meanwhile may be all the founder's, this is not.
-    let topic = NewTopic { name: "spread".to_owned(), partitions: 2, visibility_ms: 30_000 };
+    let topic = NewTopic { name: "spread".to_owned(), partitions: 2, visibility_ms: 30_000, keeps_order: true };
     founder.create_topic(&topic).await.expect("made");
     made.push(topic.name);
     let client = veena_client::Client::new(&format!("http://{}", cluster.nodes[1].addr())).expect("an address");

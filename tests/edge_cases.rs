@@ -331,7 +331,7 @@ async fn a_node_out_of_descriptors_neither_spins_nor_lies_and_serves_on_when_the
     let mut promised = Vec::new();
     for number in 0..5 {
         let name = format!("starved-{number}");
-        let topic = NewTopic { name: name.clone(), partitions: 1, visibility_ms: 60_000 };
+        let topic = NewTopic { name: name.clone(), partitions: 1, visibility_ms: 60_000, keeps_order: true };
         if client.create_topic(&topic).await.is_ok() && client.produce(&name, None, b"x").await.expect("an answer").status == 202 {
             promised.push(name);
         }

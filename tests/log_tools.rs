@@ -29,6 +29,9 @@ fn entropy() -> Counting {
     Counting(std::sync::atomic::AtomicU64::new(7))
 }
 
+/// Which of the records in the WAL goes elsewhere than first accepted.
+const MOVED: u8 = 11;
+
 /// Files as a node leaves them, with segments so small that there are several.
 fn lay_out(data: &Path) -> PathBuf {
     let disk = Arc::new(RealDisk);
@@ -39,7 +42,8 @@ fn lay_out(data: &Path) -> PathBuf {
     wal.start_by_hand(Arc::new(|_| {}));
     for number in 0..12_u8 {
         let destination = Destination { group: 1, partition: 0 };
-        let entry = WalEntry { kind: RecordKind::Accept, destination, body: vec![number; 1000].into() };
+        let kind = if number == MOVED { RecordKind::Moved } else { RecordKind::Accept };
+        let entry = WalEntry { kind, destination, body: vec![number; 1000].into() };
         let mut staged = wal.stage([entry].into_iter().collect()).expect("staged");
         wal.flush_now();
         staged.try_outcome().expect("flushed").expect("synced");
@@ -92,6 +96,17 @@ fn file_of(data: &Path, kind: &str) -> PathBuf {
     let listed = lines(&veena(&["inspect", "--json"], data));
     let names = listed.iter().filter(|line| line["kind"] == kind).filter_map(|line| line["file"].as_str());
     data.join(names.collect::<Vec<_>>().first().expect("there is one"))
+}
+
+#[test]
+fn records_that_go_elsewhere_than_first_accepted_are_counted_apart() {
+    let dir = scratch();
+    lay_out(dir.path());
+    let listed = lines(&veena(&["inspect", "--json"], dir.path()));
+    let moved: Vec<_> = listed.iter().filter_map(|line| line["rerouted"].as_u64().zip(line["kind"].as_str())).collect();
+    assert_eq!(moved, [(1, "wal")]);
+    let table = veena(&["inspect"], dir.path());
+    assert_eq!(String::from_utf8_lossy(&table.stdout).matches(", 1 rerouted").count(), 1);
 }
 
 fn flip(path: &Path, wanted: &[u8]) -> u64 {

@@ -53,7 +53,7 @@ pub async fn metric(addr: SocketAddr, name: &str) -> f64 {
 
 /// A topic of several partitions.
 pub async fn create_wide(client: &mut Client, name: &str, partitions: u32, visibility_ms: u64) {
-    let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms };
+    let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms, keeps_order: true };
     client.create_topic(&topic).await.expect("a topic is created");
 }
 

@@ -135,11 +135,15 @@ fn inspect(global: &Global, held: &Held) -> Outcome {
         let (shown, kind) = (held.shown(&file.path), kind_text(file.kind));
         if global.json {
             let mut line = json!({ "file": shown, "kind": kind, "records": file.records, "bytes": file.bytes, "torn_at": file.torn_at });
+            if file.moved > 0 {
+                line["rerouted"] = file.moved.into();
+            }
             put_span(&mut line, file.span);
             output::json(&line)?;
         }
+        let rerouted = if file.moved > 0 { format!(", {} rerouted", file.moved) } else { String::new() };
         let torn = file.torn_at.map(|at| format!(", torn tail at {at}")).unwrap_or_default();
-        let holds = format!("{}{torn}", span_text(file.span));
+        let holds = format!("{}{rerouted}{torn}", span_text(file.span));
         rows.push(vec![shown, kind.to_owned(), file.records.to_string(), file.bytes.to_string(), holds]);
     }
     if !global.json {

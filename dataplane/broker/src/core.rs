@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use veena_contract::{PartitionIndex, StreamId, TopicId, TopicRecord, WalSeq, limits};
 use veena_storage::partition::FrameCache;
@@ -18,10 +18,12 @@ use crate::fanout::reconcile::Fanout;
 use crate::metrics::BrokerMetrics;
 use crate::owners::elsewhere::QueueState;
 use crate::owners::moves::Moves;
+use crate::owners::reach::Reach;
 use crate::partition::{Partition, PartitionId};
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::discard::Orphans;
 use crate::produce::intake::Intake;
+use crate::produce::moved::MovedRecords;
 use crate::produce::park::ParkedFiles;
 use crate::settle::SettleStore;
 use crate::streams::{Origin, Source};
@@ -47,6 +49,12 @@ pub struct Core {
     pub orphans: Orphans,
     /// Files of records set aside.
     pub parked: ParkedFiles,
+    /// Records of the WAL that another partition got.
+    pub moved: MovedRecords,
+    /// Owners that were away.
+    pub reach: Reach,
+    /// Held by whoever has records accepted anew.
+    pub reroutes: Semaphore,
     /// Cursors.
     pub fanout: Fanout,
     /// What consumers of one node have at another.
@@ -254,6 +262,10 @@ impl Core {
         dispatch.set_enqueued_end(opened.end);
         dispatch.set_checkpoint(opened.checkpoint);
         dispatch.set_backlog((opened.checkpoint < opened.end).then_some(opened.checkpoint));
+        let moved = MovedRecords::default();
+        if opened.checkpoint >= opened.end && !parked.has_found() {
+            moved.set_known();
+        }
         let older = parked.streams_beside(opened);
         let floor = older.iter().map(|stream| stream.ordinal).min().unwrap_or(opened.ordinal);
         let direct_stream = StreamId(ports.entropy.next_u128());
@@ -266,6 +278,9 @@ impl Core {
             dispatch,
             orphans: Orphans::default(),
             parked,
+            moved,
+            reach: Reach::default(),
+            reroutes: Semaphore::new(limits::REROUTES_AT_ONCE_MAX),
             fanout: Fanout::default(),
             queue: QueueState::default(),
             moves: Moves::default(),

@@ -93,7 +93,7 @@ impl Broker {
         tasks.spawn("scrub", OnExit::Shutdown, scrub::run(Arc::clone(&core)));
         tasks.spawn("park", OnExit::Shutdown, park::run(Arc::clone(&core)));
         tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
-        if from < end {
+        if !core.moved.is_known() {
             tasks.spawn("backlog", OnExit::Shutdown, backlog::run(Arc::clone(&core), from, end));
         }
         Ok(Self { core })
@@ -422,6 +422,7 @@ async fn checkpoint(core: Arc<Core>) {
             Ok(()) => {
                 core.dispatch.set_checkpoint(below);
                 core.raise_stream_floor(below);
+                core.moved.forget_below(core.wal.oldest());
             }
             Err(failed) => error!(error = %failed, "a checkpoint could not be written; records are kept longer"),
         }

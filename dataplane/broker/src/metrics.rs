@@ -115,6 +115,8 @@ counters! {
     records_discarded;
     /// Records set aside in files for partitions that take nothing.
     records_parked;
+    /// Records whose owner was away, accepted anew for another partition.
+    records_rerouted;
     /// Rounds in which settle state could not be written or synced.
     settle_writes_failed;
     /// Housekeeping that could not do its part and tries again later: a directory that cannot be listed, retention that cannot be applied.

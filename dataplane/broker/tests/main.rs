@@ -23,6 +23,7 @@ mod owners;
 mod park;
 mod promised;
 mod queue_anywhere;
+mod reroute;
 mod scrub;
 mod settling;
 mod small_files;

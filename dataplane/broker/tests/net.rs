@@ -1,6 +1,6 @@
 //! A network in memory: nodes call each other, and each direction can be told to fail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,6 +45,7 @@ pub struct Net {
     faults_of_ops: Mutex<BTreeMap<(NodeId, NodeId, PeerOp), Fault>>,
     calls: Mutex<BTreeMap<(PeerOp, PeerClass), u64>>,
     lives: AtomicU64,
+    dead: Mutex<BTreeSet<NodeId>>,
 }
 
 impl Net {
@@ -77,6 +78,16 @@ impl Net {
         for from in NODES {
             NODES.iter().for_each(|to| self.fail(from, to, fault.clone()));
         }
+    }
+
+    /// Somebody has found that this node is dead, or that it is not.
+    pub fn set_dead(&self, name: &str, is_dead: bool) {
+        let mut dead = self.dead.lock();
+        if is_dead {
+            dead.insert(node_id(name))
+        } else {
+            dead.remove(&node_id(name))
+        };
     }
 
     /// Everything works again.
@@ -182,8 +193,8 @@ impl Drop for Leaving {
     }
 }
 
-/// Everybody is known, at once.
-struct All;
+/// Everybody is known, at once, and so is who was found dead.
+struct All(Arc<Net>);
 
 impl NodeDirectory for All {
     fn nodes(&self) -> Vec<NodeId> {
@@ -192,6 +203,10 @@ impl NodeDirectory for All {
 
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr> {
         Some(PeerAddr { node: node.clone(), addr: Arc::from("in memory") })
+    }
+
+    fn is_dead(&self, node: &NodeId) -> bool {
+        self.0.dead.lock().contains(node)
     }
 }
 
@@ -263,7 +278,7 @@ impl Cluster {
             None => Arc::clone(catalog),
         };
         let client = Arc::new(Line { me: node_id(name), net: Arc::clone(&self.net) });
-        let peers = Peers { me: node_id(name), client, directory: Arc::new(All) };
+        let peers = Peers { me: node_id(name), client, directory: Arc::new(All(Arc::clone(&self.net))) };
         let node = Node::start_among(Arc::new(disk.clone()), catalog, self.seed, config.clone(), self.io.clone(), peers).await;
         self.net.listen(name, &node.broker);
         node

@@ -143,6 +143,14 @@ pub const PARK_WAL_SHARE: u64 = 4;
 /// A destination is in the way when more than this part of [`UNDISPATCHED_NODE_BYTES_MAX`] is in memory: a half. The reader of a former
 /// life's records stops at the same mark.
 pub const PARK_MEMORY_SHARE: usize = 2;
+/// Records of an owner that is away go to another partition after this many passes that failed in a row.
+pub const REROUTE_AFTER_PASSES: u32 = 3;
+/// How many bytes of bodies are accepted anew for another partition at once.
+pub const REROUTE_BYTES_MAX: usize = 1024 * 1024;
+/// How many partitions have records accepted anew at once: beside them there is room in the WAL for what is produced.
+pub const REROUTES_AT_ONCE_MAX: usize = 8;
+/// How long an owner is waited for when it is asked whether it is there, and how long one that was not is not asked again.
+pub const REROUTE_PROBE_MS: u64 = 1_000;
 /// How many files one partition's parked records are in before they become one.
 pub const PARKED_FILES_PER_PARTITION_MAX: usize = 16;
 /// How many bytes of parked records one node keeps on disk; over it, nothing more is parked.
@@ -261,6 +269,7 @@ const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < COMMIT_INBOX_BYTES_MAX);
 const _: () = assert!(PRODUCE_BATCH_BYTES_MAX <= 1 << PRODUCE_BATCH_ZSTD_WINDOW_LOG_MAX);
 const _: () = assert!(WAL_STALL_MS < WAL_OUTCOME_WAIT_MS);
 const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < WAL_STAGED_BYTES_MAX);
+const _: () = assert!((REROUTE_BYTES_MAX + WAL_RECORD_BYTES_MAX) * REROUTES_AT_ONCE_MAX < WAL_STAGED_BYTES_MAX / 2);
 const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES_MAX);
 const _: () = assert!(SCHEMA_BYTES_MAX <= SCHEMA_TOPIC_BYTES_MAX && SCHEMA_TOPIC_BYTES_MAX <= SCHEMA_CLUSTER_BYTES_MAX);
 const _: () = assert!((UNDISPATCHED_PARTITION_BYTES_MAX as u64) < PARKED_NODE_BYTES_MAX);

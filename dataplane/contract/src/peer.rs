@@ -298,6 +298,11 @@ pub trait NodeDirectory: Send + Sync + 'static {
 
     /// How to call a member.
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr>;
+
+    /// Has somebody who may say so found that this node is dead? Then nobody waits to see for himself. A directory that does not know says no.
+    fn is_dead(&self, _node: &NodeId) -> bool {
+        false
+    }
 }
 
 /// Is the caller of a request still there? For whoever is about to do something that cannot be undone.

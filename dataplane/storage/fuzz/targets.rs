@@ -18,6 +18,7 @@ use veena_storage::partition::{
     Codec, FrameCache, Marks, NewRecord, Origin, PartitionConfig, PartitionLog, Section, SegmentHeader, StreamKey, StreamsSnapshot, recover,
 };
 use veena_storage::wal::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader as WalHeader};
+use veena_storage::wal::moved::Moved;
 use veena_storage::wal::parked::{self, ParkedFile, ParkedOpenError};
 use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, WalReadError, replay};
 
@@ -25,10 +26,11 @@ use veena_storage::wal::{Destination, RecordKind, Wal, WalConfig, WalEntry, WalR
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("wal_scan", wal_scan),
     ("wal_cells", wal_cells),
     ("parked_file", parked_file),
+    ("moved_body", moved_body),
     ("frame_decode", frame_decode),
     ("recover_scan", recover_scan),
     ("side_file", side_file),
@@ -129,6 +131,15 @@ pub fn wal_cells(bytes: &[u8]) {
     drop(wal);
     let (_, second) = open().expect("what was opened once is opened again");
     assert_eq!((second.checkpoint, second.end), (first.checkpoint, first.end));
+}
+
+/// The body of a record that goes elsewhere: what is read is written back byte for byte.
+pub fn moved_body(bytes: &[u8]) {
+    let bytes = Bytes::copy_from_slice(bytes);
+    if let Ok(moved) = Moved::decode(&bytes) {
+        assert!(!moved.body.is_empty());
+        assert_eq!(moved.encode(), bytes);
+    }
 }
 
 const PARKED_WAL: u64 = 1;

@@ -15,8 +15,8 @@ use veena_contract::{Offset, WalSeq};
 use crate::disk::{Disk, OpenMode, create_dir_durably, read_full_at, write_all_at};
 use crate::partition::{self, SideFile, SideKind};
 pub use crate::wal::LostEnd;
-use crate::wal::WalReadError;
 use crate::wal::parked::{self, ParkedFile, ParkedOpenError};
+use crate::wal::{RecordKind, WalReadError};
 use crate::{journal, wal};
 
 /// The largest piece of a damaged range that is copied at once.
@@ -46,6 +46,8 @@ pub struct FileFacts {
     pub kind: FileKind,
     /// How many intact records (values, of the settle journal).
     pub records: u64,
+    /// How many of them go elsewhere than first accepted.
+    pub moved: u64,
     /// How many bytes.
     pub bytes: u64,
     /// Which offsets or sequences.
@@ -255,6 +257,7 @@ impl Survey {
                 path: segment.path,
                 kind: FileKind::Wal,
                 records: segment.records,
+                moved: segment.moved,
                 bytes: segment.good_end,
                 span: Span::Sequences(segment.first, segment.end),
                 torn_at,
@@ -283,10 +286,11 @@ impl Survey {
         if file.is_head_damaged {
             self.findings.push(found(0, file.start(), "head is damaged; the records are read without it"));
         }
-        let (mut at, mut records, mut is_end) = (file.start(), 0, false);
+        let (mut at, mut records, mut moved, mut is_end) = (file.start(), 0, 0, false);
         while !is_end {
             let piece = file.read(disk, at, COPY_BYTES)?;
             records += piece.records.len() as u64;
+            moved += piece.records.iter().filter(|(record, _)| record.kind == RecordKind::Moved).count() as u64;
             let damaged = piece.damaged.into_iter();
             self.findings.extend(damaged.map(|(from, to)| found(from, to, "parked records that were promised cannot be read")));
             (at, is_end) = (piece.next, piece.is_end);
@@ -294,7 +298,7 @@ impl Survey {
         let first = file.streams.iter().map(|part| part.first).min().unwrap_or_default();
         let end = file.streams.iter().map(|part| part.last.next()).max().unwrap_or_default();
         let span = Span::Sequences(first, end);
-        self.files.push(FileFacts { path: path.to_owned(), kind: FileKind::Parked, records, bytes, span, torn_at: None });
+        self.files.push(FileFacts { path: path.to_owned(), kind: FileKind::Parked, records, moved, bytes, span, torn_at: None });
         Ok(())
     }
 
@@ -307,7 +311,7 @@ impl Survey {
         }
         let records = facts.entries.len() as u64;
         let (bytes, torn_at) = (facts.bytes, facts.torn_at);
-        self.files.push(FileFacts { path: facts.file, kind: FileKind::Settle, records, bytes, span: Span::None, torn_at });
+        self.files.push(FileFacts { path: facts.file, kind: FileKind::Settle, records, moved: 0, bytes, span: Span::None, torn_at });
         Ok(())
     }
 
@@ -323,6 +327,7 @@ impl Survey {
                 path: segment.path,
                 kind: FileKind::Partition,
                 records: segment.records,
+                moved: 0,
                 bytes: segment.bytes,
                 span: Span::Offsets(segment.base, segment.end),
                 torn_at: segment.torn_at,

@@ -121,7 +121,7 @@ impl<F: Ord + fmt::Debug> fmt::Display for ChaosReport<F> {
 
 /// The topics of a chaos run: one with order per key, one of a single partition with short leases.
 fn topics() -> Vec<NewTopic> {
-    let topic = |name: &str, partitions, visibility_ms| NewTopic { name: name.to_owned(), partitions, visibility_ms };
+    let topic = |name: &str, partitions, visibility_ms| NewTopic { name: name.to_owned(), partitions, visibility_ms, keeps_order: true };
     vec![topic("orders", 4, 2_000), topic("narrow", 1, 700)]
 }
 

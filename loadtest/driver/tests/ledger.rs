@@ -12,7 +12,7 @@ use crate::fake::{self, Lie};
 /// Clients against a broker that lies, until enough was sent.
 async fn verdict_on(lie: Lie) -> Verdict {
     let (addr, _broker) = fake::start(lie).await;
-    let topic = |name: &str, partitions| NewTopic { name: name.to_owned(), partitions, visibility_ms: 400 };
+    let topic = |name: &str, partitions| NewTopic { name: name.to_owned(), partitions, visibility_ms: 400, keeps_order: true };
     let plan = Plan { pause_max: Duration::from_millis(2), ..Plan::mixed(addr, vec![topic("orders", 3), topic("narrow", 1)], 7) };
     let recorder = Recorder::new("n1");
     let workload = Workload::start(&plan, &recorder).await.expect("topics are created");

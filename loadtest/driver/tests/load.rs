@@ -18,7 +18,7 @@ struct Bench {
 async fn bench(pace: Pace) -> Bench {
     let (addr, broker) = fake::start(Lie::None).await;
     let mut client = Client::new(addr);
-    let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000 };
+    let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000, keeps_order: true };
     client.create_topic(&topic).await.expect("a topic is created");
     let (warm_up, time) = (Duration::from_millis(20), Duration::from_millis(200));
     let servers = vec![(addr, std::process::id())];

@@ -127,7 +127,7 @@ impl Node {
             max_in_flight_per_partition: plan.in_flight_max,
             max_acked_ahead_per_partition: plan.acked_ahead_max,
             dedup_window_ms: crate::once::WINDOW_MS,
-            reroute: Reroute::Auto,
+            reroute: if plan.is_rerouted { Reroute::Auto } else { Reroute::Never },
             created_at_ms: self.clock.now_ms(),
             owner: None,
             parent: None,
@@ -140,6 +140,9 @@ impl Node {
             None => None,
             Some((parent, delay_ms)) => Some(self.attachment(parent, delay_ms).await?),
         };
+        if plan.is_rerouted && world.machines.len() > 1 {
+            world.unordered.lock().insert(key_of(&topic));
+        }
         if plan.role != Role::Steady {
             world.excused.lock().insert(key_of(&topic));
         }

@@ -33,6 +33,8 @@ pub struct TopicPlan {
     pub acked_ahead_max: u64,
     /// 0 is for ever.
     pub retention_ms: u64,
+    /// Goes what came for a partition to another while its owner is away? Then keys keep no order.
+    pub is_rerouted: bool,
     /// Its parent and delay.
     pub parent: Option<(&'static str, u64)>,
     /// What is promised.
@@ -110,7 +112,7 @@ fn topics(chance: &mut Chance) -> Vec<TopicPlan> {
         topics.push(TopicPlan { parent: Some(("alpha", delay_ms)), ..topic(chance, "alpha-later", 3, Role::Steady) });
     }
     if chance.percent(50) {
-        topics.push(topic(chance, "beta", 2, Role::Steady));
+        topics.push(TopicPlan { is_rerouted: true, ..topic(chance, "beta", 2, Role::Steady) });
         if chance.percent(60) {
             let delay_ms = *chance.pick(&[0, 0, 700]);
             topics.push(TopicPlan { parent: Some(("beta", delay_ms)), ..topic(chance, "beta-late", 3, Role::Late) });
@@ -134,6 +136,7 @@ fn topic(chance: &mut Chance, name: &'static str, partitions_max: u64, role: Rol
         in_flight_max: *chance.pick(&[2, 10, 1024]),
         acked_ahead_max: *chance.pick(&[4, 50, 1024]),
         retention_ms: 0,
+        is_rerouted: false,
         parent: None,
         role,
     }

@@ -146,11 +146,12 @@ fn in_a_runtime(seed: u64, life: impl Future<Output = ()>) {
 fn judge(world: &World, events: &[Event]) -> Verdict {
     let excused = world.excused.lock().clone();
     let children = world.children.lock().clone();
+    let unordered = &excused | &world.unordered.lock();
     let far = u64::MAX / 4;
     let has_wide_windows = *world.has_hurt_settle.lock();
     let rules = |is_drained: bool| Rules {
         is_drained,
-        ordered: ordered(events, &excused, &children),
+        ordered: ordered(events, &unordered, &children),
         // A late child does not get everything: in the first part it is no child, in the second nothing must come.
         children: children.iter().filter(|(_, child)| !is_drained || !excused.contains(child)).cloned().collect(),
         kill_window_us: if has_wide_windows { far } else { 100_000 },
@@ -173,12 +174,12 @@ fn judge(world: &World, events: &[Event]) -> Verdict {
     verdict
 }
 
-/// Every root topic keeps the order of keys; a child keeps its parent's, which the logs are checked for.
-fn ordered(events: &[Event], excused: &BTreeSet<TopicKey>, children: &[(TopicKey, TopicKey)]) -> BTreeSet<TopicKey> {
+/// Every root topic keeps the order of keys, unless it is one of these; a child keeps its parent's, which the logs are checked for.
+fn ordered(events: &[Event], unordered: &BTreeSet<TopicKey>, children: &[(TopicKey, TopicKey)]) -> BTreeSet<TopicKey> {
     let topics = events.iter().filter_map(|event| match &event.op {
         Op::Produce(sent) => Some(&sent.topic),
         _ => None,
     });
     let is_child = |topic: &TopicKey| children.iter().any(|(_, child)| child == topic);
-    topics.filter(|topic| !excused.contains(*topic) && !is_child(topic)).cloned().collect()
+    topics.filter(|topic| !unordered.contains(*topic) && !is_child(topic)).cloned().collect()
 }

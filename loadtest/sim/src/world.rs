@@ -79,6 +79,8 @@ pub struct World {
     pub machines: Vec<Machine>,
     /// Topics of which not everything must come: deleted, aged, or attached late.
     pub excused: Mutex<BTreeSet<TopicKey>>,
+    /// Whose keys keep no order.
+    pub unordered: Mutex<BTreeSet<TopicKey>>,
     /// (parent, child), as the last life's catalog has them.
     pub children: Mutex<Vec<(TopicKey, TopicKey)>>,
     /// What the run itself saw and no history shows.
@@ -118,6 +120,7 @@ impl World {
             tally: Arc::default(),
             machines,
             excused: Mutex::default(),
+            unordered: Mutex::default(),
             children: Mutex::default(),
             problems: Mutex::default(),
             once,

@@ -31,7 +31,7 @@ impl OwnerCalls<'_> {
             }
             Place::At { addr, .. } => {
                 let op = if is_look_up { PeerOp::OWNER_LOOK_UP_KEYS } else { PeerOp::OWNER_PRODUCE_KEYED };
-                match self.ask(addr, op, keyed(&self.tenure(), &asked)).await {
+                match self.ask(addr, op, ANSWER, keyed(&self.tenure(), &asked)).await {
                     Ok(answer) => take_keyed_answer(answer).unwrap_or(Err(CommitError::OwnerSilent)).map_err(of_owner),
                     Err(error) => Err(error),
                 }

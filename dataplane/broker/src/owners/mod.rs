@@ -29,6 +29,7 @@ pub mod elsewhere;
 pub mod keyed;
 pub mod look;
 pub mod moves;
+pub mod reach;
 pub mod settle;
 pub mod stream;
 pub mod tokens;

@@ -23,6 +23,8 @@ use crate::topics::Topic;
 
 /// How long an owner may take.
 pub(super) const ANSWER: Duration = Duration::from_millis(limits::OWNER_ANSWER_MS_MAX);
+/// How long one that is asked whether it is there may take.
+const PROBE: Duration = Duration::from_millis(limits::REROUTE_PROBE_MS);
 
 /// The owner of one partition, as it is now: kept for one step, not longer.
 pub struct OwnerCalls<'a> {
@@ -54,10 +56,25 @@ impl<'a> OwnerCalls<'a> {
     /// # Errors
     /// [`CommitError`].
     pub async fn open(&self, key: StreamKey) -> Result<Standing, CommitError> {
+        self.open_within(key, ANSWER).await
+    }
+
+    /// As `open`, of an owner that may not be there.
+    ///
+    /// # Errors
+    /// [`CommitError`].
+    pub async fn probe(&self, key: StreamKey) -> Result<Standing, CommitError> {
+        match &self.place {
+            Place::Mine => timeout(PROBE, self.open(key)).await.unwrap_or(Err(CommitError::NotOpen)),
+            Place::At { .. } | Place::Nowhere => self.open_within(key, PROBE).await,
+        }
+    }
+
+    async fn open_within(&self, key: StreamKey, patience: Duration) -> Result<Standing, CommitError> {
         match &self.place {
             Place::Mine => commit::open_stream(self.core, self.partition, key).await,
             Place::At { addr, .. } => {
-                let answer = self.ask(addr, PeerOp::OWNER_OPEN, wire::open(&self.tenure(), key)).await?;
+                let answer = self.ask(addr, PeerOp::OWNER_OPEN, patience, wire::open(&self.tenure(), key)).await?;
                 wire::take_standing(answer).map_err(|Malformed| CommitError::OwnerSilent)?.map_err(of_owner)
             }
             Place::Nowhere => Err(CommitError::OwnerAway),
@@ -90,7 +107,7 @@ impl<'a> OwnerCalls<'a> {
     }
 
     async fn hand_over(&self, addr: &PeerAddr, op: PeerOp, body: Bytes) -> CommitAnswer {
-        let answer = match self.ask(addr, op, body).await {
+        let answer = match self.ask(addr, op, ANSWER, body).await {
             Ok(answer) => wire::take_commit_answer(answer),
             Err(error) => return CommitAnswer::Failed(error),
         };
@@ -102,12 +119,13 @@ impl<'a> OwnerCalls<'a> {
     }
 
     /// One call, and what its op adds to the answer.
-    pub(super) async fn ask(&self, addr: &PeerAddr, op: PeerOp, body: Bytes) -> Result<Bytes, CommitError> {
+    pub(super) async fn ask(&self, addr: &PeerAddr, op: PeerOp, patience: Duration, body: Bytes) -> Result<Bytes, CommitError> {
         let called = tokio::select! {
-            called = owners::call(self.core, addr, op, PeerClass::Data, ANSWER, body) => called,
+            called = owners::call(self.core, addr, op, PeerClass::Data, patience, body) => called,
             // Whoever stops waits for nobody else.
             () = self.core.ports.tasks.token().cancelled() => return Err(CommitError::OwnerSilent),
         };
+        self.core.reach.note(&addr.node, &called);
         let mut answer = called.map_err(|error| {
             debug!(partition = %self.partition.dir.display(), %op, %error, "a call to an owner failed");
             match error.effect() {

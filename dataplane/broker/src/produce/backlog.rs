@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 use veena_contract::{StreamId, WalSeq, limits};
+use veena_storage::wal::moved::{Moved, MovedError};
 use veena_storage::wal::{Backlog, Destination, RecordKind, WalGap, WalRecord};
 
 use crate::core::Core;
@@ -28,6 +29,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub async fn run(core: Arc<Core>, from: WalSeq, end: WalSeq) {
     info!(from = from.0, end = end.0, "dispatching records of a former life");
     let token = core.ports.tasks.token().clone();
+    // A file of parked records may have to be mended with what lies before the checkpoint.
+    let known_from = if core.parked.has_found() { core.wal.oldest() } else { from };
+    if !learn_moved(&core, known_from, end).await {
+        return;
+    }
+    core.moved.set_known();
     let mut position = from;
     let mut losses = Losses::default();
     let mut paused_since = None;
@@ -47,7 +54,7 @@ pub async fn run(core: Arc<Core>, from: WalSeq, end: WalSeq) {
         let wal = core.wal.clone();
         let piece = core.ports.read_io.run(move || wal.read_backlog(position, end, PIECE_BYTES)).await;
         match piece {
-            Ok(piece) => {
+            Ok(mut piece) => {
                 for gap in &piece.gaps {
                     error!(
                         stream = %gap.stream, first = gap.first.0, end = gap.end.0, destination = ?gap.destination,
@@ -56,6 +63,8 @@ pub async fn run(core: Arc<Core>, from: WalSeq, end: WalSeq) {
                     core.metrics.damage_found.add(1);
                 }
                 position = piece.next.max(position.next());
+                piece.gaps.retain(|gap| !core.moved.has_gap(gap));
+                piece.records.retain(|record| !core.moved.has(record.stream, record.destination, record.seq));
                 for record in losses.declare(piece) {
                     dispatch::enqueue_one(&core, record);
                 }
@@ -74,6 +83,41 @@ pub async fn run(core: Arc<Core>, from: WalSeq, end: WalSeq) {
         core.dispatch.set_backlog(None);
         info!("all records of the former life are on their way");
     }
+}
+
+/// Reads which records were moved: what stands for one comes later in the WAL than the record itself. Says whether it came to the end.
+async fn learn_moved(core: &Arc<Core>, from: WalSeq, end: WalSeq) -> bool {
+    let token = core.ports.tasks.token().clone();
+    let mut position = from;
+    while position < end && !token.is_cancelled() {
+        let wal = core.wal.clone();
+        let learned = match core.ports.read_io.run(move || wal.read_backlog(position, end, PIECE_BYTES)).await {
+            Ok(piece) => note_moved(core, &piece).map(|()| position = piece.next.max(position.next())).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = learned {
+            error!(reason, position = position.0, "the WAL cannot be read; tried again");
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = token.cancelled() => {}
+            }
+        }
+    }
+    position >= end
+}
+
+fn note_moved(core: &Core, piece: &Backlog) -> Result<(), MovedError> {
+    for record in piece.records.iter().filter(|record| record.kind == RecordKind::Moved) {
+        match Moved::decode(&record.body) {
+            Ok(moved) => core.moved.add(record.destination.group, moved.from, moved.behind),
+            Err(newer @ MovedError::UnknownVersion { .. }) => return Err(newer),
+            Err(MovedError::Malformed) => {
+                error!(seq = record.seq.0, "a moved record is intact and malformed; what it stands for is not known");
+                core.metrics.damage_found.add(1);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Does this stand in a queue for what is lost up to its sequence? What was accepted has a body: an envelope is never empty.

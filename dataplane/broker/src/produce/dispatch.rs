@@ -14,9 +14,10 @@ use crate::core::Core;
 use crate::owners::stream::OwnerCalls;
 use crate::partition::Partition;
 use crate::produce::backlog::is_lost;
-use crate::produce::park;
+use crate::produce::moved::message_of;
 use crate::produce::queue::{DestinationQueue, Next};
 use crate::produce::request::{CommitAnswer, CommitError, StreamCommit};
+use crate::produce::{park, reroute};
 use crate::streams::{Prev, SenderWindow, Start, StreamKey, Ticket};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
@@ -74,6 +75,9 @@ pub fn start(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, q
 async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
     let token = core.ports.tasks.token();
     loop {
+        if reroute::run(core, topic, partition).await {
+            continue;
+        }
         let next = {
             let mut queue = partition.queue.lock();
             if queue.has_nothing() || token.is_cancelled() || topic.is_gone() {
@@ -83,7 +87,7 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
                 }
                 break;
             }
-            let next = queue.next(Instant::now(), core.dispatch.may_former_come());
+            let next = queue.next(Instant::now(), core.dispatch.may_former_come(), core.moved.is_known());
             queue.pass_began = matches!(next, Next::Send(_) | Next::Load(..)).then(Instant::now);
             next
         };
@@ -110,6 +114,9 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
             core.dispatch.sub_bytes(unloaded);
             pause
         };
+        if reroute::run(core, topic, partition).await {
+            continue;
+        }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = token.cancelled() => {}
@@ -125,13 +132,14 @@ async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, 
     let (stream, first) = (head[0].stream, head[0].seq);
     let key = StreamKey { stream, source: 0 };
     let owner = OwnerCalls::to(core, topic, partition);
-    let needs_open = {
+    let (needs_open, is_probe) = {
         let mut queue = partition.queue.lock();
         queue.note_epoch(owner.epoch());
-        queue.windows.entry(stream).or_insert_with(|| SenderWindow::new(None, None)).needs_open()
+        let needs_open = queue.windows.entry(stream).or_insert_with(|| SenderWindow::new(None, None)).needs_open();
+        (needs_open, reroute::is_probe(core, &topic.record.load(), &queue))
     };
     if needs_open {
-        let standing = owner.open(key).await?;
+        let standing = if is_probe { owner.probe(key).await? } else { owner.open(key).await? };
         let mut queue = partition.queue.lock();
         let source = core.stream_source(stream, first);
         let start = with_window(&mut queue, stream, |window, hash_of| window.on_opened(&standing, &source, hash_of));
@@ -190,9 +198,16 @@ fn prepare(core: &Core, queue: &mut DestinationQueue, key: StreamKey, head: Vec<
     }
     let last = head.last()?.seq.0;
     let is_gap = head.iter().any(is_lost);
-    let records = head.into_iter().filter(|record| !is_lost(record));
-    let records: Vec<NewRecord> =
-        records.map(|record| NewRecord { sequence: record.seq.0, id: None, key: None, body: record.body }).collect();
+    let mut records = Vec::with_capacity(head.len());
+    for record in head.iter().filter(|record| !is_lost(record)) {
+        match message_of(record) {
+            Ok((id, body)) => records.push(NewRecord { sequence: record.seq.0, id, key: None, body }),
+            Err(unread) => {
+                error!(seq = record.seq.0, reason = %unread, "a record of the WAL is intact and cannot be read; it stays, and what is behind it");
+                return None;
+            }
+        }
+    }
     let sequences: Vec<u64> = records.iter().map(|record| record.sequence).collect();
     let Ticket { log_id, prev, last } = window.next_offer(&sequences, last)?;
     Some(StreamCommit { key, origin, log_id, prev, last, is_gap, records })
@@ -207,7 +222,8 @@ fn with_window(
     let hash_of = |sequence: u64| {
         let found =
             parked.loaded().chain(former.iter()).chain(records.iter()).find(|record| record.stream == stream && record.seq.0 >= sequence);
-        found.filter(|record| record.seq.0 == sequence).map(|record| crc32c::crc32c(&record.body))
+        let found = found.filter(|record| record.seq.0 == sequence);
+        found.and_then(|record| message_of(record).ok()).map(|(_, body)| crc32c::crc32c(&body))
     };
     windows.get_mut(&stream).map(|window| act(window, &hash_of))
 }

@@ -9,6 +9,7 @@ use veena_storage::wal::parked::{ParkedFile, ParkedPiece};
 use veena_storage::wal::{Backlog, Wal, WalGap, WalReadError, WalRecord};
 
 use crate::produce::backlog::{is_lost, lost};
+use crate::produce::moved::MovedRecords;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +56,14 @@ fn holes(file: &ParkedFile, after: Option<WalSeq>, piece: &ParkedPiece) -> Vec<H
 ///
 /// # Errors
 /// [`WalReadError`], of the file or of the WAL.
-pub fn read(disk: &dyn Disk, wal: &Wal, file: &ParkedFile, from: Place, bytes_max: usize) -> Result<Mended, WalReadError> {
+pub fn read(
+    disk: &dyn Disk,
+    wal: &Wal,
+    moved: &MovedRecords,
+    file: &ParkedFile,
+    from: Place,
+    bytes_max: usize,
+) -> Result<Mended, WalReadError> {
     let mut piece = file.read(disk, from.at, bytes_max)?;
     let holes = holes(file, from.after, &piece);
     let mut intact = std::mem::take(&mut piece.records).into_iter();
@@ -63,7 +71,7 @@ pub fn read(disk: &dyn Disk, wal: &Wal, file: &ParkedFile, from: Place, bytes_ma
     for (nth, hole) in holes.into_iter().enumerate() {
         piece.records.extend(intact.by_ref().take(hole.index - taken));
         taken = hole.index;
-        let found = from_wal(wal, file, &hole.sequences, room)?;
+        let found = from_wal(wal, moved, file, &hole.sequences, room)?;
         room = room.saturating_sub(found.records.iter().map(|record| record.body.len()).sum());
         lost.extend(found.gaps);
         // Whoever goes on behind one of them comes to the hole again, and finds what is left of it.
@@ -79,7 +87,7 @@ pub fn read(disk: &dyn Disk, wal: &Wal, file: &ParkedFile, from: Place, bytes_ma
 }
 
 /// What the WAL has of the file's records at these sequences, and in the places of those it has not, what stands for them.
-fn from_wal(wal: &Wal, file: &ParkedFile, wanted: &Range<WalSeq>, bytes_max: usize) -> Result<Backlog, WalReadError> {
+fn from_wal(wal: &Wal, moved: &MovedRecords, file: &ParkedFile, wanted: &Range<WalSeq>, bytes_max: usize) -> Result<Backlog, WalReadError> {
     loop {
         let start = wanted.start.max(wal.oldest()).min(wanted.end);
         let mut found = Backlog { next: start, ..Backlog::default() };
@@ -94,7 +102,9 @@ fn from_wal(wal: &Wal, file: &ParkedFile, wanted: &Range<WalSeq>, bytes_max: usi
             // Of another stream nothing is known to be left in the file; its owner may have been told that it is finished.
             let is_ours =
                 |record: &WalRecord| record.destination == file.destination && file.streams.iter().any(|part| part.stream == record.stream);
-            let ours = step.records.into_iter().filter(is_ours);
+            // What was moved before the file was written never was in it.
+            let is_left = |record: &WalRecord| is_ours(record) && !moved.has(record.stream, record.destination, record.seq);
+            let ours = step.records.into_iter().filter(is_left);
             found.records.extend(ours.inspect(|record| bytes += record.body.len()));
         }
         if start < wanted.end && wal.oldest() > start {

@@ -99,6 +99,12 @@ impl ParkedFiles {
         streams
     }
 
+    /// Did former lives leave files?
+    #[must_use]
+    pub fn has_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
     /// The oldest stream that a file has.
     pub fn oldest_ordinal(&self) -> Option<u32> {
         self.ordinals.lock().keys().next().copied()
@@ -221,7 +227,8 @@ fn next_to_park(core: &Core) -> Option<Arc<Partition>> {
     };
     let is_calm = pressure.memory <= pressure.memory_max && core.wal.live_bytes_from(WalSeq(0)) <= pressure.pinned_max;
     // The reserve of the disk is not for this.
-    if is_calm || core.is_disk_low.load(Ordering::Relaxed) {
+    // What former lives moved is not put into a file again.
+    if is_calm || !core.moved.is_known() || core.is_disk_low.load(Ordering::Relaxed) {
         return None;
     }
     let (now, end) = (Instant::now(), core.dispatch.read_to());
@@ -237,11 +244,19 @@ fn next_to_park(core: &Core) -> Option<Arc<Partition>> {
     pressure.choose(&stuck).map(|index| partitions.swap_remove(index))
 }
 
-/// Blocking. Sets aside what a destination has in memory. Says whether it did: not when the destination moves again.
-///
+/// Blocking. Sets aside what a destination has in memory. Says whether it did: not when the destination moves again, or its records go elsewhere.
+fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
+    if !partition.queue.lock().begin_park() {
+        return Ok(false);
+    }
+    let outcome = write_aside(core, partition);
+    partition.queue.lock().end_park();
+    outcome
+}
+
 /// 1 temp file written and synced   2 renamed   3 directory synced   4 dropped from memory, so that the checkpoint may pass    — a crash before
 /// 4 leaves the WAL's copy, and after 3 both
-fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
+fn write_aside(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
     let destination = Destination { group: partition.id.topic.0, partition: partition.id.index.get() };
     let (departures, old, from) = {
         let queue = partition.queue.lock();
@@ -267,7 +282,7 @@ fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
     let file = match writer.finish() {
         Ok(file) => Arc::new(file),
         Err(failed) => {
-            let_go(core, &made);
+            give_up(core, partition, &made);
             return Err(failed.into());
         }
     };
@@ -275,7 +290,7 @@ fn park(core: &Core, partition: &Partition) -> Result<bool, WalReadError> {
         let mut queue = partition.queue.lock();
         if queue.departures() != departures {
             drop(queue);
-            let_go(core, &file);
+            give_up(core, partition, &file);
             return Ok(false);
         }
         let merged = old.into_iter().zip(news).map(|(file, news)| queue.parked.on_merged(file, news)).collect::<Vec<_>>();
@@ -319,7 +334,7 @@ fn fill(
         place.at = place.at.max(file.start());
         let mut news = News::default();
         loop {
-            let Mended { piece, lost } = mend::read(core.ports.disk.as_ref(), &core.wal, file, place, PIECE_BYTES)?;
+            let Mended { piece, lost } = mend::read(core.ports.disk.as_ref(), &core.wal, &core.moved, file, place, PIECE_BYTES)?;
             for (record, _) in &piece.records {
                 writer.add(record, core.wal_origin(record.stream).ordinal)?;
             }
@@ -362,7 +377,7 @@ pub async fn load(
         OwnerCalls::to(core, topic, partition).open(StreamKey { stream: part.stream, source: 0 }).await?;
     }
     let (worker, wanted) = (Arc::clone(core), Arc::clone(&file));
-    let reading = move || mend::read(worker.ports.disk.as_ref(), &worker.wal, &wanted, from, PIECE_BYTES);
+    let reading = move || mend::read(worker.ports.disk.as_ref(), &worker.wal, &worker.moved, &wanted, from, PIECE_BYTES);
     let mended = core.ports.read_io.run(reading).await.map_err(|failed| {
         warn!(file = %file.path.display(), err = &failed as &dyn Error, "parked records cannot be read; tried again");
         CommitError::NotOpen
@@ -426,11 +441,25 @@ fn discard_now(core: &Core, done: &DoneFile) {
     info!(file = %done.file.path.display(), records = done.file.records, "parked records are committed");
 }
 
-/// Removes a file whose records are elsewhere. One that cannot be removed is found by the next start, which sees that they are committed.
-fn let_go(core: &Core, file: &ParkedFile) {
+/// Removes a file whose records are still in memory. One that stays is found by the next start, which must not find what was moved.
+fn give_up(core: &Core, partition: &Partition, file: &ParkedFile) {
+    if !let_go(core, file) {
+        partition.queue.lock().keep_from_moving();
+    }
+}
+
+/// Removes a file whose records are elsewhere. One that cannot be removed is found by the next start, which sees that they are committed. Says
+/// whether it is gone.
+fn let_go(core: &Core, file: &ParkedFile) -> bool {
     match parked::remove(core.ports.disk.as_ref(), &file.path) {
-        Ok(()) => core.parked.release(file),
-        Err(failed) => warn!(err = &failed as &dyn Error, "a file of parked records that nobody needs any more could not be removed"),
+        Ok(()) => {
+            core.parked.release(file);
+            true
+        }
+        Err(failed) => {
+            warn!(err = &failed as &dyn Error, "a file of parked records that nobody needs any more could not be removed");
+            false
+        }
     }
 }
 

@@ -22,6 +22,8 @@ const PACE: Duration = Duration::from_millis(1);
 const PACED_RECORDS_MAX: usize = limits::DISPATCH_PACED_RECORDS_MAX;
 /// How long a destination waits for records of a former life that are still being read.
 const FORMER_PAUSE: Duration = Duration::from_millis(10);
+/// How often a destination that is held looks whether its topic is gone.
+const HELD_PAUSE: Duration = Duration::from_secs(1);
 const BACKOFF_MS_MIN: u64 = 50;
 const BACKOFF_MS_MAX: u64 = 1000;
 
@@ -45,8 +47,28 @@ pub struct DestinationQueue {
     failed_passes: u32,
     /// Since when a pass is under way.
     pub(super) pass_began: Option<Instant>,
+    /// Is something taken out of memory that its owner does not have?
+    taking: Taking,
+    /// What is in memory may be in a file too, where a next life finds it.
+    may_be_filed: bool,
+    /// The last record that was moved, if nothing has left since.
+    last_moved: Option<WalSeq>,
     /// Rises whenever something leaves because it is committed, or the topic is gone.
     departures: u64,
+}
+
+/// Who takes records out of memory without their owner having them. One at a time: what is moved is in no file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Taking {
+    /// Nobody.
+    #[default]
+    Nothing,
+    /// They are written into a file.
+    Parking,
+    /// They are accepted anew for another destination.
+    Moving,
+    /// It is unknown whether they were: until a restart nothing is sent.
+    Held,
 }
 
 /// What a destination does next.
@@ -104,6 +126,7 @@ impl DestinationQueue {
     pub fn drain(&mut self) -> Vec<WalRecord> {
         self.bytes = 0;
         self.departures += 1;
+        self.last_moved = None;
         self.windows.clear();
         self.former.drain(..).chain(self.records.drain(..)).collect()
     }
@@ -112,7 +135,7 @@ impl DestinationQueue {
     pub fn stuck(&self, now: Instant) -> Option<Stuck> {
         let hangs = self.pass_began.is_some_and(|began| now - began > Duration::from_millis(limits::PARK_AFTER_MS));
         let is_stuck = hangs || self.failed_passes >= limits::PARK_AFTER_PASSES;
-        let front = self.front().filter(|_| is_stuck)?;
+        let front = self.front().filter(|_| is_stuck && self.taking == Taking::Nothing)?;
         Some(Stuck { front, bytes: self.bytes })
     }
 
@@ -143,12 +166,19 @@ impl DestinationQueue {
         };
         let former = take(&mut self.former);
         let bytes = former + take(&mut self.records);
+        self.last_moved = None;
         self.bytes -= bytes;
         (bytes, former)
     }
 
     /// What to send now, or how long to wait for company first.
-    pub(super) fn next(&mut self, now: Instant, may_former_come: bool) -> Next {
+    pub(super) fn next(&mut self, now: Instant, may_former_come: bool, is_moved_known: bool) -> Next {
+        if self.taking == Taking::Held {
+            return Next::Wait(HELD_PAUSE);
+        }
+        if !is_moved_known && !self.parked.is_empty() {
+            return Next::Wait(FORMER_PAUSE);
+        }
         if let Some(done) = self.parked.take_done() {
             return Next::Discard(done);
         }
@@ -195,8 +225,92 @@ impl DestinationQueue {
         if has_moved {
             self.departures += 1;
             self.failed_passes = 0;
+            self.last_moved = None;
         }
         Settled { has_moved, bytes: queued + loaded_bytes, former_bytes }
+    }
+
+    /// How many passes failed since something was committed.
+    pub(super) fn failed_passes(&self) -> u32 {
+        self.failed_passes
+    }
+
+    /// Does the owner take this stream, as far as is known? Then it need not be asked first.
+    pub(super) fn is_taken(&self, stream: StreamId) -> bool {
+        let is_open = |window: &SenderWindow| !window.needs_open() && window.stopped().is_none();
+        self.failed_passes == 0 && self.windows.get(&stream).is_some_and(is_open)
+    }
+
+    /// Somebody is about to write what is in memory into a file; says whether he may.
+    pub(super) fn begin_park(&mut self) -> bool {
+        let may = self.taking == Taking::Nothing;
+        if may {
+            self.taking = Taking::Parking;
+        }
+        may
+    }
+
+    /// He is done.
+    pub(super) fn end_park(&mut self) {
+        self.taking = Taking::Nothing;
+    }
+
+    /// A file that should be gone is not.
+    pub(super) fn keep_from_moving(&mut self) {
+        self.may_be_filed = true;
+    }
+
+    /// Where those of this life's records begin of which no attempt can have had an effect. Of earlier lives nobody knows that.
+    fn movable_from(&self, stream: StreamId) -> usize {
+        let window = self.windows.get(&stream);
+        self.records.partition_point(|record| window.is_some_and(|window| !window.may_move(record.seq.0)))
+    }
+
+    /// Is there something that may be accepted anew for another destination?
+    pub(super) fn has_movable(&self, stream: StreamId) -> bool {
+        self.taking == Taking::Nothing && !self.may_be_filed && self.movable_from(stream) < self.records.len()
+    }
+
+    /// Takes hold of the oldest records that may be moved, about `bytes_max` bytes of them, and says which record before the first was moved
+    /// too, if none is between. They stay until it is known what became of them.
+    pub(super) fn begin_move(&mut self, stream: StreamId, bytes_max: usize) -> Option<(Vec<WalRecord>, Option<WalSeq>)> {
+        if !self.has_movable(stream) {
+            return None;
+        }
+        let from = self.movable_from(stream);
+        let mut bytes = 0;
+        let fits = |record: &&WalRecord| {
+            let has_room = bytes < bytes_max;
+            bytes += record.body.len();
+            has_room
+        };
+        let records: Vec<_> = self.records.range(from..).take(limits::COMMIT_RECORDS_MAX).take_while(fits).cloned().collect();
+        let before = from.checked_sub(1).map(|before| self.records[before].seq);
+        self.taking = Taking::Moving;
+        Some((records, self.last_moved.filter(|last| before.is_none_or(|before| before < *last))))
+    }
+
+    /// They were not moved.
+    pub(super) fn end_move(&mut self) {
+        self.taking = Taking::Nothing;
+    }
+
+    /// Perhaps they were.
+    pub(super) fn hold(&mut self) {
+        self.taking = Taking::Held;
+    }
+
+    /// They were: they leave. Answers their bytes.
+    pub(super) fn take_moved(&mut self, moved: &[WalRecord]) -> usize {
+        self.taking = Taking::Nothing;
+        let Some((first, last)) = moved.first().zip(moved.last()) else { return 0 };
+        let from = self.records.partition_point(|record| record.seq < first.seq);
+        let end = self.records.partition_point(|record| record.seq <= last.seq);
+        let bytes = self.records.drain(from..end).map(|record| record.body.len()).sum();
+        self.bytes -= bytes;
+        self.departures += 1;
+        self.last_moved = Some(last.seq);
+        bytes
     }
 
     /// A pass has failed. Answers how long to wait before the next, and how many bytes of files are no longer loaded.
@@ -245,6 +359,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_into_a_file_is_not_moved_and_what_is_moved_is_not_written_into_a_file() {
+        let mut queue = DestinationQueue::default();
+        (10..14).for_each(|seq| queue.push(record(2, seq), false));
+        (0..limits::PARK_AFTER_PASSES).for_each(|_| assert!(queue.on_failed_pass().0 > Duration::ZERO));
+        assert!(queue.begin_park() && !queue.has_movable(StreamId(2)) && queue.begin_move(StreamId(2), 9).is_none());
+        queue.end_park();
+        assert!(queue.stuck(Instant::now()).is_some());
+        let departures = queue.departures();
+        let (moved, behind) = queue.begin_move(StreamId(2), 2).expect("never sent");
+        assert_eq!((moved.iter().map(|record| record.seq.0).collect::<Vec<_>>(), behind), (vec![10, 11], None));
+        assert!(queue.stuck(Instant::now()).is_none() && !queue.begin_park(), "while it is open what becomes of them");
+        assert_eq!((queue.take_moved(&moved), queue.front(), queue.bytes()), (2, Some(WalSeq(12)), 2));
+        assert!(queue.departures() > departures, "a file that was begun before is given up");
+        let (moved, behind) = queue.begin_move(StreamId(2), 1).expect("never sent");
+        assert_eq!((moved.len(), behind), (1, Some(WalSeq(11))), "nothing lies between");
+        queue.end_move();
+        queue.settle(StreamId(2), 12);
+        assert_eq!(queue.begin_move(StreamId(2), 1).expect("never sent").1, None, "12 does");
+        queue.hold();
+        assert!(matches!(queue.next(Instant::now(), false, true), Next::Wait(_)) && !queue.begin_park(), "nobody knows");
+        let mut queue = DestinationQueue::default();
+        queue.push(record(2, 10), false);
+        queue.keep_from_moving();
+        assert!(!queue.has_movable(StreamId(2)), "it may be in a file");
+    }
+
+    #[test]
     fn the_oldest_record_bounds_the_checkpoint_wherever_it_stands() {
         let mut queue = DestinationQueue::default();
         for (stream, seq) in [(2, 100), (1, 50), (1, 51), (2, 101)] {
@@ -259,7 +400,7 @@ mod tests {
         queue.settle(StreamId(2), 101);
         assert!(queue.is_empty());
         queue.push(record(2, 102), false);
-        assert!(matches!(queue.next(Instant::now(), true), Next::Wait(_)), "records of a former life may still come");
-        assert!(matches!(queue.next(Instant::now(), false), Next::Send(_)));
+        assert!(matches!(queue.next(Instant::now(), true, true), Next::Wait(_)), "records of a former life may still come");
+        assert!(matches!(queue.next(Instant::now(), false, true), Next::Send(_)));
     }
 }

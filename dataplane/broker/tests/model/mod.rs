@@ -24,6 +24,18 @@ pub enum Rule {
     MoveNotDurable,
     /// The sender moves records that an earlier life may have sent.
     MoveFromEarlierLife,
+    /// The sender moves a record whose commit was not answered.
+    MoveInDoubt,
+    /// The sender moves a record that a file holds, and leaves the file.
+    MoveParked,
+    /// When it is unknown whether a move was written, the sender goes on as if it was not.
+    FailedMoveForgotten,
+    /// When it is unknown whether a move was written, the sender goes on with what comes behind that record.
+    HeldIsPassed,
+    /// After a restart the sender sends originals too.
+    ReplayIgnoresMoved,
+    /// The checkpoint passes what was moved before its new owner has it.
+    CheckpointPastMoved,
     /// The sender does not ask where it stands after a restart or a missing answer.
     NoReopen,
     /// After a failed sync the owner keeps its tail and still takes its marks back.
@@ -44,6 +56,10 @@ pub struct Bounds {
     /// How often an owner comes back as an older copy of itself.
     pub restores: u8,
     pub moves: u8,
+    /// Moves of which it is not known whether they were written.
+    pub failed_moves: u8,
+    /// How often everything that waits is set aside.
+    pub parks: u8,
     pub has_checkpoints: bool,
     /// Leaves it to the other rules to notice a wrong answer.
     pub is_blind_to_answers: bool,
@@ -59,6 +75,8 @@ const SMALL: Bounds = Bounds {
     repeats: 0,
     restores: 0,
     moves: 0,
+    failed_moves: 0,
+    parks: 0,
     has_checkpoints: false,
     is_blind_to_answers: false,
 };
@@ -84,6 +102,8 @@ fn assert_holds(name: &str, bounds: Bounds) {
         (bounds.has_checkpoints, vec!["checkpoint"]),
         (bounds.restores > 0 && bounds.has_checkpoints, vec!["declare gap"]),
         (bounds.moves > 0, vec!["move"]),
+        (bounds.failed_moves > 0, vec!["fail move"]),
+        (bounds.parks > 0, vec!["park"]),
     ];
     for kind in allowed.into_iter().filter(|(is_allowed, _)| *is_allowed).flat_map(|(_, kinds)| kinds) {
         assert!(explored.kinds.get(kind).is_some_and(|count| *count > 0), "no step of kind {kind}: {explored}");
@@ -154,6 +174,55 @@ fn high_water_dedup_is_found() {
 #[test]
 fn begin_accepted_from_anyone_is_found() {
     assert_found("BEGIN from anyone", Rule::BeginFromAnyone, Bounds { repeats: 1, ..SMALL }, "held twice");
+}
+
+const MOVES: Bounds = Bounds { records: 2, owners: 2, moves: 1, ..SMALL };
+
+#[test]
+fn the_rule_holds_when_moved_records_move_on_and_back() {
+    assert_holds("on and back", Bounds { records: 1, moves: 2, sender_crashes: 1, has_checkpoints: true, ..MOVES });
+    assert_holds("on", Bounds { records: 1, owners: 3, moves: 2, sender_crashes: 1, ..MOVES });
+}
+
+#[test]
+fn the_rule_holds_when_records_move_and_the_log_or_the_files_of_the_sender_come_between() {
+    assert_holds("failed moves", Bounds { failed_moves: 1, ..MOVES });
+    assert_holds("failed moves and checkpoints", Bounds { records: 1, failed_moves: 1, has_checkpoints: true, ..MOVES });
+    assert_holds("parked", Bounds { parks: 1, ..MOVES });
+}
+
+#[test]
+fn a_reroute_of_what_may_have_been_committed_is_found() {
+    assert_found("reroute in doubt", Rule::MoveInDoubt, MOVES, "held twice");
+}
+
+#[test]
+fn a_reroute_of_what_a_file_keeps_is_found() {
+    let bounds = Bounds { records: 1, parks: 1, sender_crashes: 1, has_checkpoints: true, ..MOVES };
+    assert_found("reroute of parked records", Rule::MoveParked, bounds, "held twice");
+}
+
+#[test]
+fn a_reroute_that_may_be_durable_and_is_forgotten_is_found() {
+    let bounds = Bounds { moves: 0, failed_moves: 1, ..MOVES };
+    assert_found("failed reroute forgotten", Rule::FailedMoveForgotten, bounds, "held twice");
+}
+
+#[test]
+fn a_sender_that_passes_what_was_perhaps_rerouted_is_found() {
+    let bounds = Bounds { moves: 0, failed_moves: 1, ..MOVES };
+    assert_found("held is passed", Rule::HeldIsPassed, bounds, "does not hold it");
+}
+
+#[test]
+fn a_replay_that_ignores_a_reroute_is_found() {
+    assert_found("replay ignores moved", Rule::ReplayIgnoresMoved, Bounds { sender_crashes: 1, ..MOVES }, "held twice");
+}
+
+#[test]
+fn a_checkpoint_that_passes_what_was_rerouted_is_found() {
+    let bounds = Bounds { records: 1, sender_crashes: 1, has_checkpoints: true, ..MOVES };
+    assert_found("checkpoint past moved", Rule::CheckpointPastMoved, bounds, "stuck");
 }
 
 #[test]

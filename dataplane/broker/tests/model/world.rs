@@ -1,4 +1,4 @@
-//! One sender, one or two owners, and a network that loses, repeats, delays and reorders.
+//! One sender, a few owners, and a network that loses, repeats, delays and reorders.
 //!
 //! The decisions are those of the real [`SenderWindow`] and of the real stream table; what the model adds is what lies around them: the
 //! source's records, what is durable where, and everything that can go wrong.
@@ -46,12 +46,24 @@ struct Packet {
     body: Body,
 }
 
-/// A message accepted anew for the second partition.
+/// A message accepted anew for another partition. Of several of one message the last counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Moved {
     id: u64,
+    to: usize,
     sequence: u64,
-    is_durable: bool,
+    written: Written,
+}
+
+/// What became of the record that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Written {
+    /// Synced.
+    Durable,
+    /// Never written (a planted mistake).
+    Nowhere,
+    /// Its sync failed: a next life finds it, or does not; this one does not know, and its log takes nothing more.
+    Unknown { is_found: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,7 +75,13 @@ struct Sender {
     /// Durable: everything below is settled, and gone from the source.
     retained_from: u64,
     moved: Vec<Moved>,
+    /// Durable: messages of the first partition that are in a file besides, and do not hold up the checkpoint.
+    parked: BTreeSet<u64>,
+    is_first_life: bool,
 }
+
+/// Where a message is owed: the partition, and under which sequence.
+type Place = (usize, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Left {
@@ -73,6 +91,8 @@ struct Left {
     repeats: u8,
     restores: u8,
     moves: u8,
+    failed_moves: u8,
+    parks: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +126,9 @@ pub enum Action {
     Restore { owner: usize, kept: usize, is_new_log: bool },
     CrashSender,
     Checkpoint,
-    Move { id: u64 },
+    Move { id: u64, to: usize },
+    FailMove { id: u64, to: usize, is_found: bool },
+    Park,
 }
 
 /// The model: bounds, and which mistake is planted.
@@ -117,36 +139,78 @@ pub struct Streams {
 
 impl Streams {
     fn end(&self, sender: &Sender) -> u64 {
-        self.bounds.records + sender.moved.iter().map(|moved| moved.sequence - self.bounds.records).max().unwrap_or(0) + 1
+        let moved = sender.moved.iter().map(|moved| moved.sequence).max().unwrap_or(0);
+        self.bounds.records.max(moved).max(sender.retained_from - 1) + 1
+    }
+
+    /// Where this message is owed by the moves that this life knows of; `None` while the last of them may have been written or not.
+    fn place(&self, sender: &Sender, id: u64) -> Option<Place> {
+        let mut place = Some((0, id));
+        for moved in sender.moved.iter().filter(|moved| moved.id == id) {
+            match moved.written {
+                Written::Durable | Written::Nowhere => place = Some((moved.to, moved.sequence)),
+                Written::Unknown { .. } if self.rule == Rule::FailedMoveForgotten => {}
+                Written::Unknown { .. } => place = None,
+            }
+        }
+        place
     }
 
     /// Records for one owner that the source still has and nobody has confirmed: (sequence, message), rising.
     fn owed(&self, sender: &Sender, owner: usize) -> Vec<(u64, u64)> {
-        let is_moved = |id: u64| sender.moved.iter().any(|moved| moved.id == id);
-        let from = sender.retained_from;
-        if owner == 0 {
-            (from..=self.bounds.records).filter(|id| !is_moved(*id)).map(|id| (id, id)).collect()
-        } else {
-            sender.moved.iter().filter(|moved| moved.sequence >= from).map(|moved| (moved.sequence, moved.id)).collect()
+        let is_here = |sequence: u64, id: u64| {
+            let is_in_file = owner == 0 && sequence == id && sender.parked.contains(&id);
+            sequence >= sender.retained_from || is_in_file
+        };
+        let mut owed: Vec<(u64, u64)> = Vec::new();
+        for id in 1..=self.bounds.records {
+            // A life that reads an original does not know yet, or any more, of a record that comes later.
+            let is_read_as_new = self.rule == Rule::ReplayIgnoresMoved && !sender.is_first_life && owner == 0;
+            let place = if is_read_as_new { Some((0, id)) } else { self.place(sender, id) };
+            owed.extend(place.filter(|(at, sequence)| *at == owner && is_here(*sequence, id)).map(|(_, sequence)| (sequence, id)));
         }
+        owed.sort_unstable();
+        let held = self.held(sender, owner);
+        owed.retain(|(sequence, _)| held.is_none_or(|held| *sequence < held));
+        owed
     }
 
-    fn source(&self, sender: &Sender) -> Source {
-        Source { begin: 1, owed_from: sender.retained_from, retained_from: sender.retained_from, end: self.end(sender) }
+    /// The record of which it is unknown whether it was moved away from here: if it was not, a next life sends it, so nothing may come before it.
+    fn held(&self, sender: &Sender, owner: usize) -> Option<u64> {
+        if matches!(self.rule, Rule::HeldIsPassed | Rule::FailedMoveForgotten) {
+            return None;
+        }
+        let is_unknown = |moved: &&Moved| matches!(moved.written, Written::Unknown { .. });
+        let moved = sender.moved.iter().find(is_unknown)?;
+        let mut earlier = sender.moved.iter().filter(|other| other.id == moved.id && other.sequence < moved.sequence);
+        let (from, sequence) = earlier.next_back().map_or((0, moved.id), |earlier| (earlier.to, earlier.sequence));
+        (from == owner).then_some(sequence)
     }
 
-    fn reborn(&self, retained_from: u64, moved: Vec<Moved>, is_first_life: bool) -> Sender {
+    fn source(&self, sender: &Sender, owner: usize) -> Source {
+        // What the destination was sent before this was confirmed there, or moved.
+        let here = self.owed(sender, owner).first().map_or(sender.retained_from, |(sequence, _)| sender.retained_from.min(*sequence));
+        Source { begin: 1, owed_from: here, retained_from: here, end: self.end(sender) }
+    }
+
+    fn reborn(&self, retained_from: u64, moved: Vec<Moved>, parked: BTreeSet<u64>, is_first_life: bool) -> Sender {
         let owners = self.bounds.owners;
-        let floor = (retained_from > 1).then(|| retained_from - 1);
-        let mut sender = Sender { windows: Vec::new(), is_waiting: vec![false; owners], settled: vec![0; owners], retained_from, moved };
+        let has_files = parked.iter().any(|id| *id < retained_from);
+        let floor = (retained_from > 1 && !has_files).then(|| retained_from - 1);
+        // What is read again is what lies behind the checkpoint.
+        let moved = moved.into_iter().filter(|moved| moved.sequence >= retained_from).collect();
+        // Of what went to other partitions nothing is kept: they are asked.
+        let floor_of = |owner: usize| floor.filter(|_| owner == 0);
+        let (windows, is_waiting) = (Vec::new(), vec![false; owners]);
+        let settled = (0..owners).map(|owner| floor_of(owner).unwrap_or(0)).collect();
+        let mut sender = Sender { windows, is_waiting, settled, retained_from, moved, parked, is_first_life };
         let earlier = (!is_first_life && self.rule != Rule::MoveFromEarlierLife).then(|| self.end(&sender) - 1);
-        sender.windows = vec![SenderWindow::new(floor, earlier); owners];
-        sender.settled = vec![floor.unwrap_or(0); owners];
+        sender.windows = (0..owners).map(|owner| SenderWindow::new(floor_of(owner), earlier)).collect();
         sender
     }
 
     fn start(&self, world: &mut World, owner: usize, standing: &Standing) {
-        let source = self.source(&world.sender);
+        let source = self.source(&world.sender, owner);
         let ids = self.owed(&world.sender, owner);
         let hash_of = |sequence: u64| ids.iter().find(|(owed, _)| *owed == sequence).map(|(_, id)| hash(*id));
         match world.sender.windows[owner].on_opened(standing, &source, hash_of) {
@@ -168,7 +232,7 @@ impl Streams {
                 }
             }
             Answer::Refused(refusal) => {
-                let source = self.source(&world.sender);
+                let source = self.source(&world.sender, owner);
                 world.sender.windows[owner].on_refused(&refusal, &source, |_| None);
             }
         }
@@ -179,7 +243,7 @@ impl Streams {
     fn skip_open(&self, world: &mut World, owner: usize) {
         if self.rule == Rule::NoReopen && world.sender.windows[owner].needs_open() {
             let log_id = world.owners[owner].log_id();
-            let source = self.source(&world.sender);
+            let source = self.source(&world.sender, owner);
             let made_up = Standing { log_id, appended: None, committed: None, hash: 0 };
             let mut window = SenderWindow::new(None, None);
             window.on_opened(&made_up, &source, |_| None);
@@ -234,9 +298,63 @@ impl Streams {
         world.put(owner, Body::Answer(answer));
     }
 
+    /// The oldest record that somebody is still owed, and that no file holds.
     fn checkpoint(&self, world: &World) -> u64 {
-        let owed = self.owed(&world.sender, 0).into_iter().map(|(sequence, _)| sequence);
-        owed.into_iter().find(|sequence| *sequence > world.sender.settled[0]).unwrap_or(self.bounds.records + 1)
+        let sender = &world.sender;
+        let mut below = self.end(sender);
+        for id in 1..=self.bounds.records {
+            let is_pinned = |(owner, sequence): Place| {
+                let is_elsewhere = self.rule == Rule::CheckpointPastMoved && sequence > self.bounds.records;
+                let is_in_file = owner == 0 && sequence == id && sender.parked.contains(&id);
+                sequence > sender.settled[owner] && sequence >= sender.retained_from && !is_elsewhere && !is_in_file
+            };
+            match self.place(sender, id) {
+                Some(place) if is_pinned(place) => below = below.min(place.1),
+                Some(_) => {}
+                // Perhaps the last record that is surely there is the one that counts.
+                None => below = below.min(id.max(sender.retained_from)),
+            }
+        }
+        below
+    }
+
+    /// May this record be accepted anew for another partition?
+    fn may_move(&self, sender: &Sender, owner: usize, sequence: u64, id: u64) -> bool {
+        let window = &sender.windows[owner];
+        let is_in_file = owner == 0 && sequence == id && sender.parked.contains(&id) && self.rule != Rule::MoveParked;
+        let is_free = match self.rule {
+            Rule::MoveInDoubt => !sender.is_waiting[owner] && sequence > window.confirmed().unwrap_or(0),
+            _ => window.may_move(sequence),
+        };
+        is_free && !is_in_file && sequence > sender.settled[owner]
+    }
+
+    fn move_actions(&self, world: &World, actions: &mut Vec<Action>) {
+        let sender = &world.sender;
+        if sender.has_failed() {
+            return;
+        }
+        for from in 0..self.bounds.owners {
+            for (sequence, id) in self.owed(sender, from) {
+                if !self.may_move(sender, from, sequence, id) {
+                    continue;
+                }
+                for to in (0..self.bounds.owners).filter(|to| *to != from) {
+                    if world.left.moves > 0 {
+                        actions.push(Action::Move { id, to });
+                    }
+                    if world.left.failed_moves > 0 {
+                        actions.extend([true, false].map(|is_found| Action::FailMove { id, to, is_found }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn note_moved(&self, world: &mut World, id: u64, to: usize, written: Written) {
+        let sequence = self.end(&world.sender);
+        world.sender.moved.push(Moved { id, to, sequence, written });
+        world.ever_moved.insert(id);
     }
 
     fn sender_actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -248,7 +366,7 @@ impl Streams {
                 actions.push(Action::GiveUp { owner });
                 continue;
             }
-            if !has_room || (owner > 0 && sender.moved.is_empty()) {
+            if !has_room || (owner > 0 && sender.moved.iter().all(|moved| moved.to != owner)) {
                 continue;
             }
             let position = window.position().map(|position| position.mark().unwrap_or(0));
@@ -266,16 +384,25 @@ impl Streams {
                 actions.extend(counts.into_iter().filter(|count| *count > 0 && owed > 0).map(|count| Action::Send { owner, count }));
             }
         }
-        if world.left.sender_crashes > 0 {
+        // A log that has failed takes nothing more until its node is started again.
+        if world.left.sender_crashes > 0 || sender.has_failed() {
             actions.push(Action::CrashSender);
         }
         if self.bounds.has_checkpoints && self.checkpoint(world) > sender.retained_from {
             actions.push(Action::Checkpoint);
         }
-        if world.left.moves > 0 {
-            let movable = self.owed(sender, 0).into_iter().filter(|(sequence, _)| sender.windows[0].may_move(*sequence));
-            actions.extend(movable.filter(|(sequence, _)| *sequence > sender.settled[0]).map(|(_, id)| Action::Move { id }));
+        let is_parkable = |(sequence, id): &(u64, u64)| sequence == id && *sequence > sender.settled[0] && !sender.parked.contains(id);
+        if world.left.parks > 0 && self.owed(sender, 0).iter().any(is_parkable) {
+            actions.push(Action::Park);
         }
+        self.move_actions(world, actions);
+    }
+}
+
+impl Sender {
+    /// Is it unknown whether a record of its log was written?
+    fn has_failed(&self) -> bool {
+        self.moved.iter().any(|moved| matches!(moved.written, Written::Unknown { .. }))
     }
 }
 
@@ -302,12 +429,12 @@ impl Model for Streams {
     type Action = Action;
 
     fn initial(&self) -> World {
-        let Bounds { owners, sender_crashes, owner_crashes, failed_syncs, repeats, restores, moves, .. } = self.bounds;
+        let Bounds { owners, sender_crashes, owner_crashes, failed_syncs, repeats, restores, moves, failed_moves, parks, .. } = self.bounds;
         let mut world = World {
-            sender: self.reborn(1, Vec::new(), true),
+            sender: self.reborn(1, Vec::new(), BTreeSet::new(), true),
             owners: (0..owners).map(|owner| Owner::new(LogId(owner as u128 * 100 + 1))).collect(),
             network: Vec::new(),
-            left: Left { sender_crashes, owner_crashes, failed_syncs, repeats, restores, moves },
+            left: Left { sender_crashes, owner_crashes, failed_syncs, repeats, restores, moves, failed_moves, parks },
             lost_by_restore: BTreeSet::new(),
             ever_moved: BTreeSet::new(),
             broken: None,
@@ -410,20 +537,34 @@ impl Model for Streams {
                 world.lost_by_restore.extend(lost);
             }
             Action::CrashSender => {
-                world.left.sender_crashes -= 1;
-                let moved = world.sender.moved.iter().copied().filter(|moved| moved.is_durable).collect();
-                world.sender = self.reborn(world.sender.retained_from, moved, false);
+                if !world.sender.has_failed() {
+                    world.left.sender_crashes -= 1;
+                }
+                let is_there = |moved: &Moved| matches!(moved.written, Written::Durable | Written::Unknown { is_found: true });
+                let found = world.sender.moved.iter().copied().filter(is_there);
+                let moved = found.map(|moved| Moved { written: Written::Durable, ..moved }).collect();
+                let parked = world.sender.parked.clone();
+                world.sender = self.reborn(world.sender.retained_from, moved, parked, false);
                 for owner in 0..self.bounds.owners {
                     world.stop_waiting(owner);
                     self.skip_open(world, owner);
                 }
             }
             Action::Checkpoint => world.sender.retained_from = self.checkpoint(world),
-            Action::Move { id } => {
+            Action::Move { id, to } => {
                 world.left.moves -= 1;
-                let sequence = self.end(&world.sender);
-                world.sender.moved.push(Moved { id, sequence, is_durable: self.rule != Rule::MoveNotDurable });
-                world.ever_moved.insert(id);
+                let written = if self.rule == Rule::MoveNotDurable { Written::Nowhere } else { Written::Durable };
+                self.note_moved(world, id, to, written);
+            }
+            Action::FailMove { id, to, is_found } => {
+                world.left.failed_moves -= 1;
+                self.note_moved(world, id, to, Written::Unknown { is_found });
+            }
+            Action::Park => {
+                world.left.parks -= 1;
+                let owed = self.owed(&world.sender, 0).into_iter().filter(|(sequence, id)| sequence == id);
+                let waiting: Vec<u64> = owed.filter(|(sequence, _)| *sequence > world.sender.settled[0]).map(|(_, id)| id).collect();
+                world.sender.parked.extend(waiting);
             }
         }
         world.broken.take().map_or(Ok(()), Err)
@@ -442,8 +583,9 @@ impl Model for Streams {
                 if entry.end() <= position {
                     return Err(format!("log {index}: {entry:?} comes after sequence {position}"));
                 }
+                // Behind the messages come those that were moved: what is missing among them went elsewhere.
                 if let (0, Entry::Record { sequence, .. }) = (index, entry)
-                    && let Some(hole) = (position + 1..*sequence).find(|id| !world.ever_moved.contains(id))
+                    && let Some(hole) = (position + 1..*sequence.min(&(self.bounds.records + 1))).find(|id| !world.ever_moved.contains(id))
                 {
                     return Err(format!("log {index}: message {hole} is missing before {entry:?}, and no gap is declared"));
                 }
@@ -458,8 +600,9 @@ impl Model for Streams {
     }
 
     fn is_done(&self, world: &World) -> bool {
-        let is_settled = (0..self.bounds.owners)
-            .all(|owner| self.owed(&world.sender, owner).iter().all(|(sequence, _)| *sequence <= world.sender.settled[owner]));
+        let is_settled = !world.sender.has_failed()
+            && (0..self.bounds.owners)
+                .all(|owner| self.owed(&world.sender, owner).iter().all(|(sequence, _)| *sequence <= world.sender.settled[owner]));
         let is_held = |id: u64| world.owners.iter().any(|owner| owner.visible().contains(&id));
         let is_forgiven = |id: u64| world.lost_by_restore.contains(&id) && id < world.sender.retained_from;
         is_settled && (1..=self.bounds.records).all(|id| is_held(id) || is_forgiven(id))
@@ -482,6 +625,8 @@ impl Model for Streams {
             Action::CrashSender => "crash sender",
             Action::Checkpoint => "checkpoint",
             Action::Move { .. } => "move",
+            Action::FailMove { .. } => "fail move",
+            Action::Park => "park",
         }
     }
 
@@ -506,7 +651,11 @@ impl Model for Streams {
             Action::Send { owner, count } => format!("sender: sends {count} to owner {owner}"),
             Action::Open { owner } => format!("sender: opens at owner {owner}"),
             Action::GiveUp { owner } => format!("sender: waits no longer for owner {owner}"),
-            Action::Move { id } => format!("sender: accepts message {id} anew for owner 1"),
+            Action::Move { id, to } => format!("sender: accepts message {id} anew for owner {to}"),
+            Action::FailMove { id, to, is_found } => {
+                let found = if is_found { "finds it" } else { "does not" };
+                format!("sender: cannot sync that message {id} goes to owner {to}; its next life {found}")
+            }
             other => format!("{other:?}"),
         }
     }

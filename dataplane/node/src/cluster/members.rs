@@ -72,6 +72,10 @@ impl NodeDirectory for ClusterMembers {
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr> {
         self.metastore.address_of(node)
     }
+
+    fn is_dead(&self, node: &NodeId) -> bool {
+        self.watch.standing(node) == Standing::Dead
+    }
 }
 
 impl Members for ClusterMembers {

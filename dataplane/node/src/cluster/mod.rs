@@ -167,11 +167,15 @@ impl PeerPlane {
 
     /// What the engine needs of the other nodes.
     pub(crate) fn peers(&self) -> Peers {
-        Peers { me: self.me.clone(), client: self.client(), directory: Arc::new(self.metastore.clone()) }
+        Peers { me: self.me.clone(), client: self.client(), directory: self.membership() }
     }
 
     /// What is known of the members.
     pub(crate) fn members(&self) -> Arc<dyn Members> {
+        self.membership()
+    }
+
+    fn membership(&self) -> Arc<ClusterMembers> {
         let (me, metastore) = (self.me.clone(), self.metastore.clone());
         Arc::new(ClusterMembers { me, metastore, client: self.client(), watch: self.watch.clone() })
     }

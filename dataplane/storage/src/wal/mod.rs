@@ -21,6 +21,7 @@ pub mod format;
 mod group;
 mod inspect;
 mod landing;
+pub mod moved;
 mod open;
 pub mod parked;
 mod reach;
@@ -64,7 +65,7 @@ pub struct Destination {
 pub enum RecordKind {
     /// A record taken from a client.
     Accept = 1,
-    /// A record that goes elsewhere than first accepted.
+    /// A record that goes elsewhere than first accepted; its body is a [`Moved`](moved::Moved).
     Moved = 2,
 }
 

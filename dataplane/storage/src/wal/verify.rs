@@ -12,7 +12,7 @@ use super::format::{BadSegmentHeader, RECORD_HEADER_BYTES, RecordHeader, SEGMENT
 use super::open::{DamageKind, FoundSegment, WalDamage};
 use super::reach::Reach;
 use super::replay::{FileSource, Found, Source, scan};
-use super::{CHECKPOINT_CELL, ID_CELL, STREAMS_CELL, WalIoError, failed, number_of, segment_name};
+use super::{CHECKPOINT_CELL, ID_CELL, RecordKind, STREAMS_CELL, WalIoError, failed, number_of, segment_name};
 use crate::cell::{self, CellKind, CellRead};
 use crate::disk::Disk;
 
@@ -27,6 +27,8 @@ pub struct VerifiedSegment {
     pub end: WalSeq,
     /// How many intact records count.
     pub records: u64,
+    /// How many of them go elsewhere than first accepted.
+    pub moved: u64,
     /// The place behind the last of them.
     pub good_end: u64,
 }
@@ -68,6 +70,7 @@ struct Walked {
     first: WalSeq,
     end: WalSeq,
     records: u64,
+    moved: u64,
     good_end: u64,
     holes: Vec<BadRange>,
     synced_end: WalSeq,
@@ -187,6 +190,7 @@ fn walk(
         first: expected.unwrap_or_default(),
         end: expected.unwrap_or_default(),
         records: 0,
+        moved: 0,
         good_end: SEGMENT_HEADER_BYTES as u64,
         holes: Vec::new(),
         synced_end: WalSeq(0),
@@ -210,6 +214,7 @@ fn walk(
                     walked.first = head.seq;
                 }
                 walked.records += 1;
+                walked.moved += u64::from(head.kind == RecordKind::Moved.code());
                 walked.synced_end = walked.synced_end.max(head.synced_end);
                 walked.end = WalSeq(head.seq.0.saturating_add(1));
                 expected = Some(walked.end);
@@ -269,6 +274,7 @@ fn judge(dir: &Path, walked: Vec<Walked>, cell: CheckpointCell, verified: &mut W
             first: segment.first,
             end: segment.end,
             records: segment.records,
+            moved: segment.moved,
             good_end: segment.good_end,
         })
         .collect();

@@ -1,11 +1,14 @@
 use std::path::Path;
 
+use bytes::Bytes;
 use proptest::prelude::*;
-use veena_contract::{StreamId, WalSeq};
+use veena_contract::{MessageId, StreamId, WalSeq};
 use veena_storage::disk::mem::MemDisk;
 use veena_storage::wal::Destination;
 use veena_storage::wal::format::{RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_bytes};
+use veena_storage::wal::moved::{MOVED_BYTES_MAX, Moved, MovedError, MovedFrom};
 use veena_storage::wal::replay::scan_segment;
+use veena_storage::wal::{RecordKind, WalEntry, verify};
 
 use super::{assert_golden, file_bytes, rig, segments};
 
@@ -32,6 +35,52 @@ fn the_cells_of_a_log_have_the_golden_bytes() {
     for name in ["id", "streams", "checkpoint"] {
         assert_golden(&format!("wal-{name}-cell.hex"), &file_bytes(&disk, &Path::new(super::DIR).join(name)));
     }
+}
+
+fn moved(behind: Option<u64>) -> Moved {
+    Moved {
+        id: MessageId { stream: StreamId(9), sequence: 4 },
+        from: MovedFrom { stream: StreamId(9), seq: WalSeq(4), partition: 6 },
+        behind: behind.map(WalSeq),
+        body: Bytes::from_static(b"first"),
+    }
+}
+
+#[test]
+fn a_moved_record_has_the_golden_bytes() {
+    let disk = MemDisk::new();
+    let log = rig(&disk, 42);
+    let entry = |moved: &Moved| {
+        let destination = Destination { group: 7, partition: 3 };
+        WalEntry { kind: RecordKind::Moved, destination, body: moved.encode() }
+    };
+    let bodies = [moved(None), moved(Some(3))];
+    let _staged = log.wal.stage(bodies.iter().map(entry).collect()).expect("staged");
+    log.wal.flush_now();
+    let bytes = file_bytes(&disk, &segments(&disk)[0]);
+    let end = SEGMENT_HEADER_BYTES + bodies.iter().map(|moved| record_bytes(moved.encode().len())).sum::<usize>();
+    assert_golden("wal-moved.hex", &bytes[SEGMENT_HEADER_BYTES..end]);
+    let read: Vec<_> = log.told.lock().iter().map(|record| (record.kind, Moved::decode(&record.body))).collect();
+    assert_eq!(read, bodies.map(|moved| (RecordKind::Moved, Ok(moved))));
+    log.wal.close();
+    let disk: std::sync::Arc<dyn veena_storage::disk::Disk> = std::sync::Arc::new(disk);
+    let verified = verify(&disk, Path::new(super::DIR), &mut |_| ()).expect("read");
+    assert_eq!((verified.segments[0].records, verified.segments[0].moved), (2, 2), "a tool tells them apart");
+}
+
+#[test]
+fn a_moved_record_of_another_version_or_cut_short_is_refused() {
+    let bytes = moved(Some(3)).encode();
+    assert_eq!(bytes.len(), MOVED_BYTES_MAX + 5);
+    for end in 0..MOVED_BYTES_MAX + 1 {
+        assert_eq!(Moved::decode(&bytes.slice(..end)), Err(MovedError::Malformed), "{end}");
+    }
+    let mut newer = bytes.to_vec();
+    newer[0] = 2;
+    assert_eq!(Moved::decode(&newer.into()), Err(MovedError::UnknownVersion { version: 2 }));
+    let mut flagged = bytes.to_vec();
+    flagged[MOVED_BYTES_MAX - 9] = 2;
+    assert_eq!(Moved::decode(&flagged.into()), Err(MovedError::Malformed));
 }
 
 fn header(seq: u64) -> RecordHeader {

@@ -15,6 +15,8 @@ pub struct NewTopic {
     pub partitions: u32,
     /// How long a lease lives.
     pub visibility_ms: u64,
+    /// Keeps the order of keys also while an owner is away: what came for it waits. Otherwise it goes to another partition.
+    pub keeps_order: bool,
 }
 
 /// A member of a cluster, as one node sees it.
@@ -56,6 +58,7 @@ impl Client {
     pub async fn create_topic(&mut self, topic: &NewTopic) -> anyhow::Result<()> {
         let body = serde_json::json!({
             "name": topic.name, "partitions": topic.partitions, "visibility_timeout_ms": topic.visibility_ms,
+            "reroute": if topic.keeps_order { "never" } else { "auto" },
         });
         let reply = self.call(&RequestBytes::post_json("/v1/topics", body.to_string().as_bytes())).await?;
         if matches!(reply.status, 201 | 409) { Ok(()) } else { Err(reply.refused("cannot create the topic")) }

@@ -122,7 +122,7 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
     let mut node = NodeProcess::start(config).await?;
     let data = node.config().data_dir.clone();
     let mut client = Client::new(node.addr());
-    client.create_topic(&NewTopic { name: TOPIC.to_owned(), partitions: PARTITIONS, visibility_ms: 30_000 }).await?;
+    client.create_topic(&NewTopic { name: TOPIC.to_owned(), partitions: PARTITIONS, visibility_ms: 30_000, keeps_order: true }).await?;
     let topic = topic_id(&mut client).await?;
     // Every partition has its log, and a message, before the node goes away.
     for partition in 0..PARTITIONS {

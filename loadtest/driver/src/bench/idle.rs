@@ -29,7 +29,10 @@ fn topic(number: u64) -> String {
 /// Sends one message to every partition of every topic.
 async fn use_once(server: &mut Server, topics: u64) -> anyhow::Result<()> {
     for number in 0..topics {
-        server.client.create_topic(&NewTopic { name: topic(number), partitions: PARTITIONS, visibility_ms: 30_000 }).await?;
+        server
+            .client
+            .create_topic(&NewTopic { name: topic(number), partitions: PARTITIONS, visibility_ms: 30_000, keeps_order: true })
+            .await?;
     }
     let addr = server.addr;
     let mut lanes = JoinSet::new();

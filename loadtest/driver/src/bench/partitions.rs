@@ -129,7 +129,10 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
     let mut server = Server::start(Kind::Veena, options).await?;
     let topics: Vec<String> = (0..TOPICS).map(|number| format!("spread-{number}")).collect();
     for name in &topics {
-        server.client.create_topic(&NewTopic { name: name.clone(), partitions: PARTITIONS, visibility_ms: 30_000 }).await?;
+        server
+            .client
+            .create_topic(&NewTopic { name: name.clone(), partitions: PARTITIONS, visibility_ms: 30_000, keeps_order: true })
+            .await?;
     }
     let requests = requests(&topics);
     // Every partition is in use before anything is measured: a log is opened once.

@@ -120,7 +120,7 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
     let mut server = Server::start(Kind::Veena, options).await?;
     let seconds = options.time.as_secs().max(1);
     let messages = server.preload(MESSAGES_PER_SECOND * seconds, MESSAGE_BYTES).await?;
-    let leased = NewTopic { name: LEASED.to_owned(), partitions: 24, visibility_ms: 1_000 };
+    let leased = NewTopic { name: LEASED.to_owned(), partitions: 24, visibility_ms: 1_000, keeps_order: true };
     server.client.create_topic(&leased).await?;
     server.preload_into(LEASED, (MESSAGES_PER_SECOND * seconds).min(24_000), MESSAGE_BYTES).await?;
 

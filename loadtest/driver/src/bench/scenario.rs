@@ -162,7 +162,7 @@ fn flush_time(options: &Options) -> Duration {
 async fn ledger(options: &Options) -> anyhow::Result<Row> {
     let server = Server::start(Kind::Veena, options).await?;
     let recorder = Recorder::new("n1");
-    let topics = vec![NewTopic { name: "ledger".to_owned(), partitions: 3, visibility_ms: 2_000 }];
+    let topics = vec![NewTopic { name: "ledger".to_owned(), partitions: 3, visibility_ms: 2_000, keeps_order: true }];
     let plan = Plan { producers: 16, consumers: 8, pause_max: Duration::ZERO, ..Plan::mixed(server.addr, topics, 1) };
     let workload = Workload::start(&plan, &recorder).await?;
     tokio::time::sleep(options.time.min(Duration::from_secs(5))).await;

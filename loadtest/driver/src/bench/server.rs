@@ -65,7 +65,7 @@ impl Server {
         let mut server = Self { running, addr, client: Client::new(addr), _dir: dir };
         server.wait_ready().await?;
         if kind == Kind::Veena {
-            let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000 };
+            let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000, keeps_order: true };
             server.client.create_topic(&topic).await?;
         }
         Ok(server)

@@ -90,7 +90,7 @@ pub async fn run(plan: &ChaosPlan, dir: &Path, chance: &mut Chance) -> anyhow::R
 }
 
 async fn fill_and_empty(volume: &Volume, node: &mut NodeProcess, probe: &mut Probe) -> anyhow::Result<()> {
-    let topic = |name: &str| NewTopic { name: name.to_owned(), partitions: 1, visibility_ms: 1_000 };
+    let topic = |name: &str| NewTopic { name: name.to_owned(), partitions: 1, visibility_ms: 1_000, keeps_order: true };
     let (gone, gone_later) = (topic("gone"), topic("gone-later"));
     for topic in [&gone, &gone_later] {
         probe.client().create_topic(topic).await?;

@@ -174,7 +174,7 @@ impl Probe {
 /// The probe's topic; part of what is drained at the end.
 #[must_use]
 pub fn topic() -> NewTopic {
-    NewTopic { name: "stock".to_owned(), partitions: 1, visibility_ms: 2_000 }
+    NewTopic { name: "stock".to_owned(), partitions: 1, visibility_ms: 2_000, keeps_order: true }
 }
 
 /// Does the body hold this text?

@@ -30,7 +30,14 @@ async fn use_once(cluster: &Cluster, topics: u64) -> anyhow::Result<()> {
         let numbers = (u64::try_from(lane)?..topics).step_by(LANES);
         lanes.spawn(async move {
             for number in numbers {
-                client.create_topic(&NewTopic { name: topic(number), partitions: PARTITIONS, visibility_ms: VISIBILITY_MS }).await?;
+                client
+                    .create_topic(&NewTopic {
+                        name: topic(number),
+                        partitions: PARTITIONS,
+                        visibility_ms: VISIBILITY_MS,
+                        keeps_order: true,
+                    })
+                    .await?;
                 for partition in 0..PARTITIONS {
                     client.produce_to(&topic(number), partition, b"once").await?;
                 }

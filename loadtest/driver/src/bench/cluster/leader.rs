@@ -168,7 +168,7 @@ fn topic(consumers_at: usize) -> String {
 
 /// Creates a topic until that works; how long that takes.
 async fn control_works(mut client: Client, name: String, killed: Instant) -> anyhow::Result<Duration> {
-    let topic = NewTopic { name, partitions: 1, visibility_ms: super::VISIBILITY_MS };
+    let topic = NewTopic { name, partitions: 1, visibility_ms: super::VISIBILITY_MS, keeps_order: true };
     while let Err(err) = client.create_topic(&topic).await {
         ensure!(killed.elapsed() < WHOLE_WITHIN, "no topic can be created after {WHOLE_WITHIN:?}: {err:#}");
         tokio::time::sleep(REST).await;

@@ -63,7 +63,9 @@ impl Cluster {
 
     /// Creates a topic; the partitions that each node owns.
     async fn create(&mut self, topic: &str, partitions: u32) -> anyhow::Result<Vec<Vec<u32>>> {
-        self.clients[0].create_topic(&NewTopic { name: topic.to_owned(), partitions, visibility_ms: VISIBILITY_MS }).await?;
+        self.clients[0]
+            .create_topic(&NewTopic { name: topic.to_owned(), partitions, visibility_ms: VISIBILITY_MS, keeps_order: true })
+            .await?;
         self.owned(topic, partitions).await
     }
 

@@ -92,7 +92,10 @@ async fn batches(options: &Options, servers: Vec<(SocketAddr, u32)>, clients: &m
 /// The nodes cannot be driven.
 pub(in crate::bench) async fn batches_elsewhere(options: &Options) -> anyhow::Result<Vec<Row>> {
     let mut server = Server::start(Kind::Veena, options).await?;
-    server.client.create_topic(&NewTopic { name: BATCH_TOPIC.to_owned(), partitions: DESTINATIONS, visibility_ms: VISIBILITY_MS }).await?;
+    server
+        .client
+        .create_topic(&NewTopic { name: BATCH_TOPIC.to_owned(), partitions: DESTINATIONS, visibility_ms: VISIBILITY_MS, keeps_order: true })
+        .await?;
     let all: Vec<u32> = (0..DESTINATIONS).collect();
     let here = batches(options, vec![(server.addr, server.pid())], std::slice::from_mut(&mut server.client), &all).await?;
     server.stop().await?;
