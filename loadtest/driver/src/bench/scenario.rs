@@ -87,7 +87,11 @@ pub const SCENARIOS: &[Scenario] = &[
     special("idle-partitions", What::Idle, "10,000 partitions used once, then a quiet minute; takes more than two"),
     special("start-backlog", What::Backlog, "start with 1 GiB of undispatched WAL and 2,000 sealed segments"),
     special("stalled-disk", What::Stalled, "the disk stands still for a minute under 2,000 producers"),
-    special("cluster-latency", What::ClusterLatency, "three nodes: produce at any to a consumer parked at any other, nothing else going on"),
+    special(
+        "cluster-latency",
+        What::ClusterLatency,
+        "three nodes: produce at any to a consumer parked at any other, nothing else going on",
+    ),
     special("leader-killed", What::LeaderKilled, "three nodes, the leader killed under load: metadata, and clients of those that live"),
     special("three-nodes", What::ThreeNodes, "produce through three nodes, beside one"),
     special("batches-elsewhere", What::BatchesElsewhere, "batches of 100 for owners at other nodes, beside one node"),
