@@ -11,8 +11,9 @@ NODES ?= 1
 ARGS ?=
 RUNS ?= 1
 BENCH_LONG := parked-polls idle-partitions start-backlog stalled-disk
+BENCH_CLUSTER := cluster-latency leader-killed three-nodes batches-elsewhere owner-down cluster-idle
 
-.PHONY: help dev cluster test lint fmt bench bench-long sim sabotage chaos soak fuzz docs rocksdb tools tools-test
+.PHONY: help dev cluster test lint fmt bench bench-long bench-cluster sim sabotage chaos soak fuzz docs rocksdb tools tools-test
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -43,6 +44,10 @@ bench: rocksdb ## throughput and latency against a bare server on the same machi
 bench-long: rocksdb ## the scenarios that take minutes: parked polls, idle partitions, a backlog, a stalled disk (RUNS=1)
 	cargo build --locked --release --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_LONG) --runs $(RUNS) $(ARGS)
+
+bench-cluster: rocksdb ## three nodes on this machine: latency, a killed leader, throughput beside one node, an owner that is down, idleness (RUNS=1)
+	cargo build --locked --release --package veena --package veena-loadtest-driver
+	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_CLUSTER) --runs $(RUNS) $(ARGS)
 
 sim: rocksdb ## simulated crashes over many seeds (SEEDS=200) of one node or, NODES=3, of several on one network, after a look that one seed gives one trace
 	cargo run --locked --package veena-loadtest-sim -- meta --nodes $(NODES) --seed 1

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::time::sleep;
 use veena_broker::errors::ProduceError;
 use veena_broker::message::NewMessage;
-use veena_contract::{Effect, PartitionIndex};
+use veena_contract::{Effect, PartitionIndex, Reroute, TopicRecord};
 
 use crate::net::{Cluster, Fault, NODES, owned_by};
 use crate::support::{Node, name, replay_all, tenant, topic};
@@ -24,7 +24,7 @@ async fn produce(node: &Node, payload: &str) -> Result<(), ProduceError> {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_takes_nothing_new_and_is_empty_once_owners_have_what_it_took() {
     let cluster = Cluster::start(1).await;
-    cluster.catalog.put(owned_by(topic("orders", 1, 3), &NODES));
+    cluster.catalog.put(TopicRecord { reroute: Reroute::Never, ..owned_by(topic("orders", 1, 3), &NODES) });
     let leaving = &cluster.node("a").broker;
     cluster.net.fail("a", "b", Fault::Cut);
     produce(cluster.node("a"), "kept").await.expect("accepted");
@@ -60,7 +60,7 @@ async fn a_node_that_leaves_takes_nothing_new_and_is_empty_once_owners_have_what
 #[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_is_not_empty_while_a_message_is_being_produced_at_it() {
     let cluster = Cluster::start(2).await;
-    cluster.catalog.put(owned_by(topic("orders", 1, 3), &NODES));
+    cluster.catalog.put(TopicRecord { reroute: Reroute::Never, ..owned_by(topic("orders", 1, 3), &NODES) });
     let leaving = &cluster.node("a").broker;
     cluster.net.fail("a", "b", Fault::LoseRequests);
     let (tenant, orders) = (tenant(), name("orders"));

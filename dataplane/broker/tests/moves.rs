@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use veena_broker::errors::SettleError;
 use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
 use veena_contract::{
-    Command, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, TopicId, TopicRecord, limits,
+    Command, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, Reroute, TopicId, TopicRecord, limits,
 };
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, Op};
@@ -23,7 +23,7 @@ const ID: TopicId = TopicId(1);
 const INDEX: PartitionIndex = PartitionIndex(1);
 
 fn spread() -> TopicRecord {
-    TopicRecord { visibility_timeout_ms: 600_000, ..owned_by(topic("orders", 1, 3), &NODES) }
+    TopicRecord { visibility_timeout_ms: 600_000, reroute: Reroute::Never, ..owned_by(topic("orders", 1, 3), &NODES) }
 }
 
 /// Each node sees the catalog a little later than it changes, and another little later.
@@ -534,6 +534,7 @@ async fn a_parked_consumer_is_served_by_the_new_owner() {
 
 fn family() -> (TopicRecord, TopicRecord) {
     let (mut parent, mut child) = (owned_by(topic("orders", 1, 3), &NODES), owned_by(topic("child", 2, 2), &["a", "c"]));
+    parent.reroute = Reroute::Never;
     link(&mut parent, &mut child, 0, vec![Offset(0); 3]);
     (parent, child)
 }
@@ -589,6 +590,7 @@ async fn a_partition_of_a_child_moves_while_its_parent_feeds_it() {
         let entropy = Seeded::new(seed);
         // The child is what moves.
         let (mut parent, mut child) = (owned_by(topic("parent", 2, 3), &NODES), owned_by(topic("orders", 1, 2), &["a", "b"]));
+        parent.reroute = Reroute::Never;
         link(&mut parent, &mut child, 0, vec![Offset(0); 3]);
         cluster.catalog.put(child.clone());
         cluster.catalog.put(parent);

@@ -317,6 +317,8 @@ pub const OWNER_ANSWER_MS_MAX: u64 = 10_000;
 pub const OWNER_CATCH_UP_MS_MAX: u64 = 1_000;
 /// How many partitions one call to an owner may name.
 pub const OWNER_CALL_PARTITIONS_MAX: usize = 4_096;
+/// How long a consumer that may wait asks owners one after the other, before it waits at all of them.
+pub const OWNER_PATIENCE_MS: u64 = 100;
 /// How long a consumer waits for an owner that is asked for messages, before it asks another.
 pub const OWNER_CLAIM_MS_MAX: u64 = 1_000;
 /// How long an ack waits for the partition's owner.

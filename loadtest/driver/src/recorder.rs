@@ -45,6 +45,12 @@ impl Recorder {
         })
     }
 
+    /// Are there several nodes? Of one alone nobody needs to be told what it owns.
+    #[must_use]
+    pub fn is_of_several(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
     /// Microseconds since the history began.
     #[must_use]
     pub fn now_us(&self) -> u64 {

@@ -321,6 +321,7 @@ pub(super) async fn claim(
     };
     let until = Instant::now() + Duration::from_millis(topic.record.load().visibility_timeout_ms);
     let mut sent = Sent { core, claimed: Some(Claimed { owner: owner.addr.clone(), number, until }) };
+    core.queue.elsewhere.asked(&owner.addr.node);
     let timeout = Duration::from_millis(limits::OWNER_CLAIM_MS_MAX);
     let answer = call(core, &owner.addr, PeerOp::OWNER_CLAIM, PeerClass::Data, timeout, claim.encode()).await;
     let answer = match answer {

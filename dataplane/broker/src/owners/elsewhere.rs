@@ -1,14 +1,16 @@
 //! A consumer that finds nothing on its node asks the owners of the other partitions: one after the other, and none that has just been silent.
+//! One that may wait asks for a moment only, then it waits at all of them at once.
 //!
 //! What must never happen: an owner that is down delays consumers again and again; messages of several owners are gathered for one answer, and
 //! held while others are asked.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 use veena_contract::{Effect, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, limits};
 
@@ -88,21 +90,48 @@ pub fn owners_of(core: &Core, topic: &Topic, wanted: Wanted) -> Vec<Owner> {
 /// [`ConsumeError`]; that an owner is down or has not answered only if no other was asked for.
 pub async fn consume(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Deliveries, ConsumeError> {
     let deadline = Instant::now() + request.wait;
+    let mut asking = pin!(ask_following(core, topic, request, wanted));
+    // Whoever wants one partition is told why it cannot be had.
+    let asked = match may_wait(request, wanted) {
+        true => timeout(Duration::from_millis(limits::OWNER_PATIENCE_MS).min(request.wait), &mut asking).await.ok(),
+        false => Some(asking.as_mut().await),
+    };
+    let is_slow = asked.is_none();
+    if let Some(found) = asked.transpose()?.flatten() {
+        return Ok(found);
+    }
+    if Instant::now() >= deadline || core.is_stopping() {
+        return Ok(Deliveries::none(core, topic));
+    }
+    // An owner that does not answer holds up nothing that others have meanwhile.
+    tokio::select! {
+        Ok(Some(found)) = &mut asking, if is_slow => Ok(found),
+        found = tokens::wait(core, topic, request.into(), wanted, deadline) => found,
+    }
+}
+
+/// Is this a consumer that waits at all owners at once when none of them has anything?
+fn may_wait(request: &ConsumeRequest, wanted: Wanted) -> bool {
+    wanted == Wanted::Any && !request.wait.is_zero()
+}
+
+/// As [`ask_all`]; one partition that has moved is followed.
+async fn ask_following(
+    core: &Arc<Core>,
+    topic: &Arc<Topic>,
+    request: &ConsumeRequest,
+    wanted: Wanted,
+) -> Result<Option<Deliveries>, ConsumeError> {
     let patience = Instant::now() + Duration::from_millis(limits::OWNER_CATCH_UP_MS_MAX);
     loop {
         let watch = core.moves.watch(core);
         match ask_all(core, topic, request, wanted).await {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => break,
+            Ok(found) => return Ok(found),
             // It has moved, and whoever knows better is heard of soon.
             Err(Unclaimed::Refused(ClaimRefusal::NotOwner)) if watch.changed(patience).await => follow(core, topic),
             Err(why) => return Err(error_of(why)),
         }
     }
-    if Instant::now() >= deadline || core.is_stopping() {
-        return Ok(Deliveries::none(core, topic));
-    }
-    tokens::wait(core, topic, request.into(), wanted, deadline).await
 }
 
 /// Takes what the catalog has of the topic now.
@@ -112,7 +141,8 @@ fn follow(core: &Core, topic: &Topic) {
     }
 }
 
-/// Asks each owner once; `None` when none has anything.
+/// Asks each owner once, one after the other; `None` when none has anything. Those that owe an answer come last. Those that were silent are not
+/// asked at all for a consumer that waits: it finds out while it waits for all.
 async fn ask_all(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Option<Deliveries>, Unclaimed> {
     let mut owners = owners_of(core, topic, wanted);
     if let Wanted::Only(index) = wanted
@@ -123,8 +153,11 @@ async fn ask_all(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest,
     }
     let turn = core.ports.entropy.next_u64() % owners.len().max(1) as u64;
     owners.rotate_left(usize::try_from(turn).unwrap_or(0));
-    for owner in &owners {
-        let claimed = match core.queue.elsewhere.may_ask(&owner.addr.node) {
+    let elsewhere = &core.queue.elsewhere;
+    let (silent, mut others): (Vec<_>, Vec<_>) = owners.into_iter().partition(|owner| elsewhere.was_silent(&owner.addr.node));
+    others.sort_by_key(|owner| elsewhere.owes_for(&owner.addr.node) >= Duration::from_millis(limits::OWNER_PATIENCE_MS));
+    for owner in others.iter().chain(silent.iter().filter(|_| !may_wait(request, wanted))) {
+        let claimed = match elsewhere.may_ask(&owner.addr.node) {
             true => claim(core, topic, owner, request.into(), None).await,
             false => Err(Unclaimed::Silent(Effect::None)),
         };
@@ -153,6 +186,8 @@ pub(super) fn error_of(why: Unclaimed) -> ConsumeError {
 pub struct Elsewhere {
     /// Nodes that were silent, and until when they are not asked for messages.
     silent: Mutex<BTreeMap<NodeId, Instant>>,
+    /// Nodes that were asked for messages and have answered nothing since then.
+    asked: Mutex<BTreeMap<NodeId, Instant>>,
     /// What is to be told to each node. There is a task for each that is here.
     untold: Mutex<BTreeMap<NodeId, VecDeque<(Ending, Instant)>>>,
 }
@@ -171,6 +206,27 @@ impl Elsewhere {
         }
     }
 
+    /// It is asked for messages.
+    pub(super) fn asked(&self, node: &NodeId) {
+        self.asked.lock().entry(node.clone()).or_insert_with(Instant::now);
+    }
+
+    /// For how long it has owed an answer. Nobody need have waited for it: its caller may have left.
+    fn owes_for(&self, node: &NodeId) -> Duration {
+        self.asked.lock().get(node).map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    /// Has it not answered for long, when it was asked last?
+    fn was_silent(&self, node: &NodeId) -> bool {
+        let is_overdue = self.owes_for(node) >= Duration::from_millis(limits::OWNER_CLAIM_MS_MAX);
+        let mut silent = self.silent.lock();
+        if is_overdue {
+            // Whoever waits for all asks it at once.
+            silent.entry(node.clone()).or_insert_with(Instant::now);
+        }
+        silent.contains_key(node)
+    }
+
     /// Until when it is not to be asked.
     pub(super) fn silent_until(&self, node: &NodeId) -> Option<Instant> {
         self.silent.lock().get(node).copied().filter(|until| *until > Instant::now())
@@ -183,6 +239,7 @@ impl Elsewhere {
 
     /// It answered.
     pub(super) fn answered(&self, node: &NodeId) {
+        self.asked.lock().remove(node);
         self.silent.lock().remove(node);
     }
 

@@ -350,7 +350,7 @@ async fn watch(
                     Err(Unclaimed::Silent(_) | Unclaimed::Refused(_)) => {}
                 }
             }
-            Ok(Ok(Waited::Over | Waited::NotOwner | Waited::TooMany)) => {}
+            Ok(Ok(Waited::Over | Waited::NotOwner | Waited::TooMany)) => core.queue.elsewhere.answered(node),
             Ok(Err(malformed)) => debug!(%node, error = %malformed, "an owner's answer to a wait cannot be read"),
             Err(error) => {
                 debug!(%error, "an owner cannot be waited at now");

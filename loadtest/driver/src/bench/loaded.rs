@@ -49,10 +49,15 @@ impl<'a> Bench<'a> {
             row = row.with("wal_lag", lag);
             row.ledger = Some(ledger);
         }
-        if let (Some(before), Some(after)) = (syncs_before, syncs_after) {
-            row = row.with("syncs_per_1000", (after - before) * 1000.0 / as_f64(measured.requests_total.max(1)));
-        }
-        Ok(row)
+        Ok(with_syncs(row, &measured, syncs_before, syncs_after))
+    }
+}
+
+/// With how often files were synced for a thousand requests, if the servers tell.
+pub(super) fn with_syncs(row: Row, measured: &Measured, before: Option<f64>, after: Option<f64>) -> Row {
+    match (before, after) {
+        (Some(before), Some(after)) => row.with("syncs_per_1000", (after - before) * 1000.0 / as_f64(measured.requests_total.max(1))),
+        _ => row,
     }
 }
 

@@ -89,7 +89,7 @@ impl Server {
 
     /// How often files were synced so far, if the server tells.
     pub(super) async fn syncs(&mut self) -> Option<f64> {
-        self.client.metrics().await.ok()?.syncs()
+        syncs(std::slice::from_mut(&mut self.client)).await
     }
 
     /// As [`Server::lag_and_ledger_of`], of the one topic that most loads use.
@@ -148,6 +148,15 @@ pub(super) async fn fill(addr: SocketAddr, batch: &RequestBytes, messages: u64) 
         sent += ended??;
     }
     Ok(sent)
+}
+
+/// How often files were synced so far at these nodes, if all of them tell.
+pub(super) async fn syncs(clients: &mut [Client]) -> Option<f64> {
+    let mut syncs = 0.0;
+    for client in clients {
+        syncs += client.metrics().await.ok()?.syncs()?;
+    }
+    Some(syncs)
 }
 
 /// How many messages wait at the nodes to be dispatched, if all of them tell.

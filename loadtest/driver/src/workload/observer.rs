@@ -34,7 +34,7 @@ pub(super) async fn observe(client: &mut Client, number: u32, topic: &str, recor
             log_end: numbers.next_offset,
             high_watermark: numbers.high_watermark,
             frontier: numbers.frontier,
-            owner: numbers.owner_node.as_deref().map(Into::into),
+            owner: numbers.owner_node.as_deref().filter(|_| recorder.is_of_several()).map(Into::into),
         };
         recorder.note(node, number, at, Op::Observe(observed), Outcome::Ok);
     }

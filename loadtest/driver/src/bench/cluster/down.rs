@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use tokio::task::JoinSet;
 
-use super::{Cluster, NODES, VISIBILITY_MS, WHOLE_WITHIN};
+use super::{Cluster, NODES, VISIBILITY_MS, WHOLE_WITHIN, is_refused};
 use crate::api::Client;
 use crate::bench::flush::quantile_ms;
 use crate::bench::loaded::{MESSAGE_BYTES, figures, warm_up};
@@ -23,6 +23,8 @@ use crate::bench::{Options, usual_share};
 use crate::http::{Connection, RequestBytes};
 use crate::load::{self, LoadClient, Measured, Meter, Pace, ProduceBatch, Run, Step, as_f64};
 
+/// What is sent at once to the others. It has no consumers, as those who are watched would have to read all of it first.
+const FILLER: &str = "filler";
 /// Messages a second for the owner that is down, and as many for the others.
 const RATE: f64 = 500.0;
 const CONNECTIONS: usize = 16;
@@ -50,7 +52,7 @@ impl LoadClient for Stuck {
         let start = meter.start();
         let answer = connection.exchange(self.request.as_bytes()).await?;
         let is_accepted = answer.status == 202;
-        let is_refused = answer.status == 503 && answer.effect == Some("none");
+        let is_refused = is_refused(&answer);
         meter.answered(start, &answer, is_accepted || is_refused);
         meter.sent(u64::from(is_accepted));
         self.refused.set(self.refused.get() + u64::from(is_refused));
@@ -87,11 +89,13 @@ struct Down<'a> {
     cluster: Cluster,
     /// The nodes that live. The first takes what is stuck.
     living: Vec<usize>,
-    /// Their partitions.
+    /// Their partitions, and those of the filler.
     others: Vec<u32>,
+    filled: Vec<u32>,
     stuck: u32,
-    /// What the others were sent, and what the one that is down was.
+    /// What the others were sent, at once and otherwise, and what the one that is down was.
     sent: u64,
+    sent_filler: u64,
     sent_stuck: u64,
     errors: u64,
 }
@@ -109,8 +113,10 @@ impl<'a> Down<'a> {
         // An election has a scenario of its own.
         let down = (leader + 1) % NODES;
         let living: Vec<usize> = (0..NODES).filter(|at| *at != down).collect();
-        let others = living.iter().map(|at| owned[*at][0]).collect();
-        Ok((Self { options, cluster, living, others, stuck: owned[down][0], sent: 0, sent_stuck: 0, errors: 0 }, down))
+        let filler = cluster.create(FILLER, u32::try_from(NODES)?).await?;
+        let of_living = |owned: &[Vec<u32>]| living.iter().map(|at| owned[*at][0]).collect();
+        let (others, filled, stuck) = (of_living(&owned), of_living(&filler), owned[down][0]);
+        Ok((Self { options, cluster, living, others, filled, stuck, sent: 0, sent_filler: 0, sent_stuck: 0, errors: 0 }, down))
     }
 
     fn run(&self, places: &[usize]) -> Run {
@@ -143,12 +149,13 @@ impl<'a> Down<'a> {
         };
         self.sent += measured.sent_total;
         self.errors += measured.errors;
-        self.all_visible().await?;
+        self.all_visible(TOPIC, self.sent).await?;
         seen.end();
         while let Some(ended) = consumers.join_next().await {
             ended??;
         }
         let took_us = seen.took_us();
+        ensure!(!took_us.is_empty(), "{name}: consumers have seen nothing");
         let mut row = Row { name: name.to_owned(), about: about.to_owned(), ..figures(&measured, CONNECTIONS) }
             .with("visible_p50_ms", quantile_ms(&took_us, 0.5))
             .with("visible_p99_ms", quantile_ms(&took_us, 0.99))
@@ -172,9 +179,9 @@ impl<'a> Down<'a> {
         Ok((measured, refused.get()))
     }
 
-    async fn all_visible(&mut self) -> anyhow::Result<()> {
-        let (started, topics) = (Instant::now(), [TOPIC.to_owned()]);
-        while visible(&mut self.cluster.clients[self.living[0]], &topics).await? < self.sent {
+    async fn all_visible(&mut self, topic: &str, sent: u64) -> anyhow::Result<()> {
+        let (started, topics) = (Instant::now(), [topic.to_owned()]);
+        while visible(&mut self.cluster.clients[self.living[0]], &topics).await? < sent {
             ensure!(started.elapsed() < WHOLE_WITHIN, "messages of owners that live are not visible after {WHOLE_WITHIN:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -195,9 +202,9 @@ impl<'a> Down<'a> {
         }
         let bytes = HOUR_BYTES * usual_share(self.options);
         let messages = (0..u64::MAX).step_by(100).find(|messages| as_f64(*messages) * f64::from(FILL_BYTES) >= bytes).unwrap_or(0);
-        let request = ProduceBatch::to(TOPIC, usize::try_from(FILL_BYTES)?, 0, &self.others).into_request();
-        self.sent += fill(self.cluster.nodes[first].addr(), &request, messages).await?;
-        self.all_visible().await
+        let request = ProduceBatch::to(FILLER, usize::try_from(FILL_BYTES)?, 0, &self.filled).into_request();
+        self.sent_filler = fill(self.cluster.nodes[first].addr(), &request, messages).await?;
+        self.all_visible(FILLER, self.sent_filler).await
     }
 }
 
@@ -220,8 +227,8 @@ pub(in crate::bench) async fn measure(options: &Options) -> anyhow::Result<Vec<R
     let started = Instant::now();
     run.cluster.nodes[down].start_again().await?;
     run.cluster.settled().await?;
-    let sent = run.sent + run.sent_stuck;
-    let (_, ledger) = run.cluster.lag_and_ledger(&[TOPIC.to_owned()], sent, run.errors).await?;
+    let sent = run.sent + run.sent_filler + run.sent_stuck;
+    let (_, ledger) = run.cluster.lag_and_ledger(&[TOPIC, FILLER].map(str::to_owned), sent, run.errors).await?;
     let returned = started.elapsed();
     run.cluster.stop().await?;
     let mib = |bytes: &AtomicU64| as_f64(bytes.load(Ordering::Relaxed)) / 1_048_576.0;

@@ -10,12 +10,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use memchr::memmem;
 use tempfile::TempDir;
 
 use super::Options;
 use super::server::{lag_and_ledger, node_config};
 use crate::api::{Client, NewTopic};
 use crate::cluster::{self, NODES, name};
+use crate::http::Answer;
 use crate::node::{NodeProcess, free_addr};
 
 pub(super) use {down::measure as owner_down, idle::measure as idle, latency::measure as latency, leader::measure as leader_killed};
@@ -25,6 +27,12 @@ const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the nodes may take to be one cluster.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 const VISIBILITY_MS: u64 = 30_000;
+
+/// Was this refused for now, and certainly not done?
+fn is_refused(answer: &Answer<'_>) -> bool {
+    let says_none = || memmem::find(answer.body, b"\"effect\":\"none\"").is_some();
+    matches!(answer.status, 429 | 503) && (answer.effect == Some("none") || says_none())
+}
 
 /// The nodes, each with a client that asks it and no other.
 struct Cluster {

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::{Cluster, NODES, VISIBILITY_MS};
+use super::{Cluster, NODES, VISIBILITY_MS, is_refused};
 use crate::api::{Client, NewTopic};
 use crate::bench::Options;
-use crate::bench::loaded::{Bench, MESSAGE_BYTES, figures, warm_up};
+use crate::bench::loaded::{Bench, MESSAGE_BYTES, figures, warm_up, with_syncs};
 use crate::bench::report::Row;
-use crate::bench::server::{Kind, Server, TOPIC, lag_and_ledger};
+use crate::bench::server::{Kind, Server, TOPIC, lag_and_ledger, syncs};
 use crate::http::{Connection, RequestBytes};
 use crate::load::{self, LoadClient, Meter, Pace, ProduceBatch, ProduceOne, Run, Step, as_f64};
 
@@ -32,10 +32,13 @@ pub(in crate::bench) async fn three_nodes(options: &Options) -> anyhow::Result<V
     let mut cluster = Cluster::start(options).await?;
     cluster.create(TOPIC, u32::try_from(NODES)?).await?;
     let run = run_of(options, cluster.servers(&[0, 1, 2]), CONNECTIONS);
+    let syncs_before = syncs(&mut cluster.clients).await;
     let measured = load::run(run, |at| ProduceOne::new(TOPIC, MESSAGE_BYTES, at)).await?;
+    let syncs_after = syncs(&mut cluster.clients).await;
     let (lag, ledger) = cluster.lag_and_ledger(&[TOPIC.to_owned()], measured.sent_total, measured.errors).await?;
     cluster.stop().await?;
-    let three = Row { ledger: Some(ledger), ..figures(&measured, CONNECTIONS).with("wal_lag", lag) };
+    let three = with_syncs(figures(&measured, CONNECTIONS).with("wal_lag", lag), &measured, syncs_before, syncs_after);
+    let three = Row { ledger: Some(ledger), ..three };
     Ok(vec![named(one, "one-node", "produce at one node"), named(three, "three-nodes", "produce through all three nodes")])
 }
 
@@ -57,7 +60,7 @@ impl LoadClient for Batches {
     async fn step(&mut self, connection: &mut Connection, meter: &mut Meter) -> anyhow::Result<Step> {
         let start = meter.start();
         let answer = connection.exchange(self.request.as_bytes()).await?;
-        if matches!(answer.status, 429 | 503) && answer.effect == Some("none") {
+        if is_refused(&answer) {
             self.refused.set(self.refused.get() + 1);
             tokio::time::sleep(AWAY).await;
             return Ok(Step::Done);
@@ -73,16 +76,19 @@ impl LoadClient for Batches {
 async fn batches(options: &Options, servers: Vec<(SocketAddr, u32)>, clients: &mut [Client], partitions: &[u32]) -> anyhow::Result<Row> {
     let request = ProduceBatch::to(BATCH_TOPIC, MESSAGE_BYTES, 0, partitions).into_request();
     let refused = Rc::new(Cell::new(0));
+    let syncs_before = syncs(clients).await;
     let started = Instant::now();
     let run = run_of(options, servers, BATCH_CONNECTIONS);
     let measured = load::run(run, |_| Batches { request: request.clone(), refused: refused.clone() }).await?;
     let accepted_rate = as_f64(measured.sent_total) / started.elapsed().as_secs_f64();
     let (lag, ledger) = lag_and_ledger(clients, &[BATCH_TOPIC.to_owned()], measured.sent_total, measured.errors * BATCH).await?;
+    let committed = started.elapsed();
     let row = figures(&measured, BATCH_CONNECTIONS)
-        .with("rate", as_f64(measured.sent_total) / started.elapsed().as_secs_f64())
+        .with("rate", as_f64(measured.sent_total) / committed.as_secs_f64())
         .with("accepted_rate", accepted_rate)
         .with("refused", as_f64(refused.get()))
         .with("wal_lag", lag);
+    let row = with_syncs(row, &measured, syncs_before, syncs(clients).await);
     Ok(Row { ledger: Some(ledger), ..row })
 }
 
