@@ -1,9 +1,9 @@
-//! `veena cluster`: who takes part.
+//! `veena cluster`: who takes part, and what becomes of the metadata.
 
 use clap::Subcommand;
 use veena_client::bodies::ClusterMember;
 
-use super::Global;
+use super::{Global, lives};
 use crate::output::{self, Outcome};
 
 /// What to do with the cluster.
@@ -11,16 +11,30 @@ use crate::output::{self, Outcome};
 pub enum ClusterCommand {
     /// List the members: who answers, votes and leads, and how many partitions each owns.
     Members,
+    /// Copy the metadata into a file: topics, schemas, links, owners; no message.
+    Backup(lives::BackupArgs),
+    /// Found the cluster anew from a backup, on a node that does not run.
+    ///
+    /// Topics that the backup knows go on with the messages that are in the data directories; what is in them that it does not know is set aside
+    /// at the next start, and never removed. Every other node joins anew (see rejoin).
+    Restore(lives::RestoreArgs),
+    /// Let one survivor go on alone, when a majority of the voters is lost for good; on a node that does not run.
+    Recover(lives::RecoverArgs),
+    /// Take a node that does not run out of its cluster, so that it joins, with its messages, the one that was restored or recovered from it.
+    Rejoin(lives::RejoinArgs),
 }
 
 /// Runs a command.
 pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
-    let client = global.client()?;
     match command {
         ClusterCommand::Members => {
-            let members = client.cluster_members().await?;
+            let members = global.client()?.cluster_members().await?;
             if global.json { members.iter().try_for_each(output::json) } else { list(&members) }
         }
+        ClusterCommand::Backup(args) => lives::backup(global, args).await,
+        ClusterCommand::Restore(args) => lives::restore(global, args).await,
+        ClusterCommand::Recover(args) => lives::recover(global, args).await,
+        ClusterCommand::Rejoin(args) => lives::rejoin(global, args).await,
     }
 }
 

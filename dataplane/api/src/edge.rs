@@ -21,7 +21,7 @@ use crate::metrics::{Metrics, Row};
 use crate::problem::Problem;
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, children, cluster, consume, health, produce, produce_batch, topic_patch, topics};
+use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, topic_patch, topics};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -165,6 +165,7 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Children, _) => Box::pin(children::list(call)).await,
         (Route::Child, _) => Box::pin(children::detach(call)).await,
         (Route::ClusterMembers, _) => Box::pin(cluster::members(call)).await,
+        (Route::ClusterBackup, _) => Box::pin(backup::backup(call)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

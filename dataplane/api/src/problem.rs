@@ -215,7 +215,9 @@ impl From<CommandError> for Problem {
             CommandError::TopicNotFound => (StatusCode::NOT_FOUND, ErrorCode::TopicNotFound),
             CommandError::LinkNotFound { .. } => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
             CommandError::AlreadyExists | CommandError::CaseClash { .. } => (StatusCode::CONFLICT, ErrorCode::AlreadyExists),
-            CommandError::Changed | CommandError::OwnershipChanged | CommandError::SchemaBaseVersion { .. } => (StatusCode::CONFLICT, ErrorCode::Conflict),
+            CommandError::Changed | CommandError::OwnershipChanged | CommandError::SchemaBaseVersion { .. } => {
+                (StatusCode::CONFLICT, ErrorCode::Conflict)
+            }
             CommandError::RoleConflict { .. } | CommandError::SchemaParentManaged => (StatusCode::CONFLICT, ErrorCode::RoleConflict),
             CommandError::TooManyChildren { .. } | CommandError::LimitReached { .. } => (StatusCode::CONFLICT, ErrorCode::LimitReached),
             CommandError::ChildSchema => (StatusCode::CONFLICT, ErrorCode::SchemaIncompatible),

@@ -50,6 +50,8 @@ routes! {
     Ack "/v1/topics/{topic}/ack" [Post];
     /// The members of the cluster.
     ClusterMembers "/v1/cluster/members" [Get];
+    /// A copy of the metadata.
+    ClusterBackup "/v1/cluster/backup" [Get];
     /// Does the process answer?
     Healthz "/healthz" [Get];
     /// Does it take work?
@@ -129,6 +131,7 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
     let Some(rest) = path.strip_prefix("/v1/topics") else {
         return match path {
             "/v1/cluster/members" => plain(Route::ClusterMembers),
+            "/v1/cluster/backup" => plain(Route::ClusterBackup),
             "/healthz" => plain(Route::Healthz),
             "/readyz" => plain(Route::Readyz),
             "/metrics" => plain(Route::Metrics),

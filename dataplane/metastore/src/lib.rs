@@ -4,6 +4,7 @@
 //! hot paths read without a lock. `propose` is the way in, `witness` the way to a confirmed read. Nothing here touches a file: the log store
 //! is handed in.
 
+mod backup;
 mod directory;
 mod metastore;
 mod propose;
@@ -11,5 +12,7 @@ mod replica;
 pub mod state;
 mod witness;
 
+pub use backup::{Backup, BackupError, Survivor};
 pub use metastore::{Hold, Metastore, MetastoreConfig, MetastoreStatus};
+pub use state::{FormerLife, FormerMember};
 pub use veena_consensus::{MemLog, MemberError, MemberStatus, Runtime, StartError};

@@ -109,7 +109,7 @@ impl StateMachine for CatalogMachine {
 
     fn publish(&mut self, applied: LogIndex) {
         self.state.view.applied = applied;
-        self.replica.show(self.state.view.clone(), self.state.lineage);
+        self.replica.show(self.state.clone());
     }
 
     fn freeze(&self) -> FrozenState {
@@ -122,12 +122,17 @@ impl StateMachine for CatalogMachine {
         Ok(())
     }
 
-    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty.
+    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty. That directory may
+    /// come from a former life, and from no life that is none of these.
     fn door(&self) -> Door {
         let replica = Arc::clone(&self.replica);
-        Box::new(move |node| {
-            let partitions = replica.view().partitions_of(node);
-            (partitions > 0).then(|| {
+        Box::new(move |joining| {
+            let (state, node) = (replica.state(), joining.node);
+            if let Some(left) = joining.left.filter(|left| state.former.iter().all(|life| life.lineage != *left)) {
+                return Some(format!("{node} comes with messages of the metadata {left}, of which this cluster is no heir"));
+            }
+            let partitions = state.view.partitions_of(node);
+            (partitions > 0 && !state.was_directory_of(node, joining.directory)).then(|| {
                 format!(
                     "partitions of this cluster belong to {node} ({partitions} of them), and it comes with a data directory that is new: they \
                      would look empty. Put the directory back, or start under another name; nothing was touched"

@@ -103,15 +103,16 @@ impl PeerPort {
         let mut config = MetastoreConfig::new(data.node.clone());
         config.consensus.addr = Arc::clone(&advertised);
         config.consensus.directory = data.name().into();
+        config.consensus.left = data.left().map(|left| left.lineage);
         config.consensus.ready_within = Duration::from_millis(limits::CLUSTER_ENTER_MS_MAX);
         let metastore = Metastore::open(config, log, runtime, client.clone()).await?;
         gate.follow(metastore.clone());
         let service = Arc::new(Service::new(metastore.clone()));
         let tasks = Tasks::new(Handle::current());
-        let server = Server::new(endpoint.clone(), gate, service.clone());
+        let server = Server::new(endpoint.clone(), gate.clone(), service.clone());
         tasks.spawn("peer-server", OnExit::Shutdown, server.run(tasks.token().clone()));
         info!(node = %data.node, addr = %advertised, "other nodes are answered");
-        Ok(PeerPlane { me: data.node.clone(), metastore, endpoint, client, service, tasks })
+        Ok(PeerPlane { me: data.node.clone(), metastore, endpoint, gate, client, service, tasks })
     }
 }
 
@@ -140,6 +141,7 @@ pub struct PeerPlane {
     pub(crate) me: NodeId,
     pub(crate) metastore: Metastore,
     endpoint: Endpoint,
+    gate: Arc<Gate>,
     client: Arc<QuicPeers>,
     service: Arc<Service>,
     tasks: Tasks,
