@@ -17,42 +17,42 @@ use crate::support::{
     BIN, STOP_DEADLINE, assert_clean_log, assert_empty, consume_exactly, create_wide, handles, produce_all, scratch, start, texts, until,
 };
 
-const SECRET: &str = "a secret that only these tests know";
+pub const SECRET: &str = "a secret that only these tests know";
 const OTHER_SECRET: &str = "another secret, as long as that one";
 /// How long a node that is refused may take to end.
 const REFUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// An address for other nodes that nobody listens on.
-fn peer_addr() -> SocketAddr {
+pub fn peer_addr() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port")
 }
 
 /// What a node is started with that other nodes reach at `peer`.
-fn config(dir: &Path, name: &str, peer: SocketAddr) -> NodeConfig {
+pub fn config(dir: &Path, name: &str, peer: SocketAddr) -> NodeConfig {
     let config = NodeConfig::in_dir(Path::new(BIN), &dir.join(name)).flag("--node-id").flag(name);
     with(with(config, "VEENA_CLUSTER_PEER_ADDR", &peer.to_string()), "VEENA_CLUSTER_SECRET", SECRET)
 }
 
-fn with(mut config: NodeConfig, name: &str, value: &str) -> NodeConfig {
+pub fn with(mut config: NodeConfig, name: &str, value: &str) -> NodeConfig {
     config.env.retain(|(known, _)| known != name);
     config.env.push((name.to_owned(), value.to_owned()));
     config
 }
 
-fn name(number: usize) -> String {
+pub fn name(number: usize) -> String {
     format!("node-{number}")
 }
 
 /// Nodes that found or joined one cluster.
-struct Cluster {
-    dir: TempDir,
-    nodes: Vec<NodeProcess>,
-    peers: Vec<SocketAddr>,
+pub struct Cluster {
+    pub dir: TempDir,
+    pub nodes: Vec<NodeProcess>,
+    pub peers: Vec<SocketAddr>,
 }
 
 impl Cluster {
     /// As many nodes, all of them voters.
-    async fn of(count: usize) -> Self {
+    pub async fn of(count: usize) -> Self {
         let mut cluster = Self { dir: scratch(), nodes: Vec::new(), peers: Vec::new() };
         for number in 1..=count {
             let peer = peer_addr();
@@ -71,16 +71,16 @@ impl Cluster {
         cluster
     }
 
-    fn joining(&self, config: NodeConfig) -> NodeConfig {
+    pub fn joining(&self, config: NodeConfig) -> NodeConfig {
         with(config, "VEENA_CLUSTER_JOIN", &format!("node-1@{}", self.peers[0]))
     }
 
-    fn client(&self, at: usize) -> Client {
+    pub fn client(&self, at: usize) -> Client {
         Client::new(self.nodes[at].addr())
     }
 
     /// Who leads, once somebody does, as one of these nodes sees it.
-    async fn leader(&self, asked: usize) -> usize {
+    pub async fn leader(&self, asked: usize) -> usize {
         until("somebody leads", || async { self.leader_of(asked).await.is_some() }).await;
         self.leader_of(asked).await.expect("just found")
     }
@@ -90,21 +90,21 @@ impl Cluster {
         (0..self.nodes.len()).find(|at| name(at + 1) == leader.id)
     }
 
-    async fn stop_all(&mut self) {
+    pub async fn stop_all(&mut self) {
         for node in &mut self.nodes {
             node.stop(STOP_DEADLINE).await.expect("a node stops");
         }
     }
 
     /// Starts the three nodes again: each waits for the others.
-    async fn start_all(&mut self) {
+    pub async fn start_all(&mut self) {
         let [first, second, third] = self.nodes.as_mut_slice() else { panic!("three nodes") };
         let (first, second, third) = tokio::join!(first.start_again(), second.start_again(), third.start_again());
         first.and(second).and(third).expect("all are ready");
     }
 }
 
-async fn members(node: &NodeProcess) -> Vec<ClusterMember> {
+pub async fn members(node: &NodeProcess) -> Vec<ClusterMember> {
     let client = veena_client::Client::new(&format!("http://{}", node.addr())).expect("an address");
     client.cluster_members().await.expect("an answer")
 }
@@ -115,7 +115,7 @@ async fn status_of(client: &mut Client, topic: &str) -> u16 {
 }
 
 /// The same, once there is a leader that can confirm it.
-async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
+pub async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
     let status = Cell::new(503);
     until("a leader confirms it", || async {
         status.set(status_of(&mut Client::new(node.addr()), topic).await);
@@ -126,7 +126,7 @@ async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
 }
 
 /// Creates a topic, if need be again until it is there.
-async fn create_until_there(node: &NodeProcess, name: &str, partitions: u32) {
+pub async fn create_until_there(node: &NodeProcess, name: &str, partitions: u32) {
     let addr = node.addr();
     until("a topic can be created", || async {
         let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms: 30_000 };
@@ -136,12 +136,12 @@ async fn create_until_there(node: &NodeProcess, name: &str, partitions: u32) {
     .await;
 }
 
-fn log_of(config: &NodeConfig) -> String {
+pub fn log_of(config: &NodeConfig) -> String {
     std::fs::read_to_string(&config.log).unwrap_or_default()
 }
 
 /// Runs a node that is to be refused, and answers what it said.
-async fn refused(config: &NodeConfig) -> String {
+pub async fn refused(config: &NodeConfig) -> String {
     let status = config.run_to_end(free_addr().expect("a free port"), REFUSED_WITHIN).await.expect("it ends by itself");
     assert_eq!(status.code(), Some(1), "{}", log_of(config));
     log_of(config)
