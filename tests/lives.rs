@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use veena_loadtest_checker::How;
+use veena_loadtest_driver::api::Client;
 use veena_loadtest_driver::node::{NodeConfig, NodeProcess};
 
 use crate::cluster::{Cluster, config, confirmed_status_of, create_until_there, members, name, peer_addr, refused, with};
 use crate::support::{BIN, assert_empty, consume_exactly, handles, produce_all, start, texts, until};
-use veena_loadtest_checker::How;
-use veena_loadtest_driver::api::Client;
 
 fn veena(words: &[&str]) -> Output {
     Command::new(BIN).args(words).output().expect("it runs")
@@ -192,8 +192,10 @@ async fn one_survivor_of_three_goes_on_alone_when_it_is_told_to() {
     cluster.nodes[0].start_again().await.expect("it joins anew");
     let mut read = texts(&consume_exactly(&mut cluster.client(0), "kept", 6).await);
     read.sort_unstable();
-    let of_living =
-        |number: &usize| stats.iter().any(|stats| stats.index as usize == number % 3 && stats.owner_node.as_deref() != Some("node-3"));
+    let of_living = |number: &usize| {
+        let index = u64::try_from(number % 3).expect("small");
+        stats.iter().any(|stats| stats.index == index && stats.owner_node.as_deref() != Some("node-3"))
+    };
     assert_eq!(read, (0..sent.len()).filter(of_living).map(|number| sent[number].clone()).collect::<Vec<_>>());
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use veena_loadtest_driver::api::{Client, Reply, parse_messages};
 use veena_loadtest_driver::http::{Exchange, RequestBytes};
@@ -57,7 +58,7 @@ impl Anywhere {
                 Err(error) => Some(format!("{error:?}")),
             };
             if let Some(fault) = fault {
-                self.seen.failed.lock().expect("nobody panics with it").push(format!("{what} at node {}: {fault}", self.at + 1));
+                self.seen.failed.lock().push(format!("{what} at node {}: {fault}", self.at + 1));
                 return None;
             }
             tokio::time::sleep(AGAIN).await;
@@ -72,7 +73,7 @@ impl Anywhere {
             let text = format!("{writer}-{number}");
             let target = format!("/v1/topics/{TOPIC}/produce");
             if self.ask("produce", &RequestBytes::post(&target, text.as_bytes()), &[202]).await.is_some() {
-                self.seen.sent.lock().expect("nobody panics with it").insert(text);
+                self.seen.sent.lock().insert(text);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -86,13 +87,13 @@ impl Anywhere {
             let reply = self.ask("consume", &consume, &[200, 204]).await;
             let messages = reply.filter(|reply| reply.status == 200).map(|reply| parse_messages(&reply.body, true).expect("messages"));
             let messages = messages.unwrap_or_default();
-            self.seen.read.lock().expect("nobody panics with it").extend(texts(&messages));
+            self.seen.read.lock().extend(texts(&messages));
             for handle in handles(&messages) {
                 let target = format!("/v1/topics/{TOPIC}/ack?receipt_handle={handle}");
                 self.ask("ack", &RequestBytes::post(&target, b""), &[204, 410]).await;
             }
             let is_all_read = || {
-                let (sent, read) = (self.seen.sent.lock().expect("unbroken"), self.seen.read.lock().expect("unbroken"));
+                let (sent, read) = (self.seen.sent.lock(), self.seen.read.lock());
                 sent.is_subset(&read)
             };
             if is_over && is_all_read() {
@@ -145,17 +146,17 @@ async fn unnoticed(happens: impl AsyncFnOnce(&mut Cluster)) {
         load.spawn(Anywhere::new(&addrs, number, &seen).read());
     }
     load.spawn(Anywhere::new(&addrs, 0, &seen).change());
-    until("messages flow", || async { seen.read.lock().expect("unbroken").len() > 50 }).await;
+    until("messages flow", || async { seen.read.lock().len() > 50 }).await;
     happens(&mut cluster).await;
-    let now = seen.read.lock().expect("unbroken").len();
-    until("messages still flow", || async { seen.read.lock().expect("unbroken").len() > now + 50 }).await;
+    let now = seen.read.lock().len();
+    until("messages still flow", || async { seen.read.lock().len() > now + 50 }).await;
     seen.is_over.store(true, Ordering::Relaxed);
     tokio::time::timeout(DEADLINE, load.join_all()).await.expect("everything is read");
-    let (sent, read, failed) =
-        (seen.sent.lock().expect("unbroken"), seen.read.lock().expect("unbroken"), seen.failed.lock().expect("unbroken"));
-    println!("{} calls, {} messages sent, {} read", seen.asked.load(Ordering::Relaxed), sent.len(), read.len());
-    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
-    assert_eq!(*sent, *read);
+    // Nobody else has them any more.
+    let [sent, read] = [&seen.sent, &seen.read].map(|texts| std::mem::take(&mut *texts.lock()));
+    let failed = std::mem::take(&mut *seen.failed.lock());
+    assert!(failed.is_empty(), "{} of {} calls failed: {failed:#?}", failed.len(), seen.asked.load(Ordering::Relaxed));
+    assert_eq!(sent, read);
     cluster.stop_all().await;
     cluster.nodes.iter().for_each(assert_clean_log);
 }

@@ -144,6 +144,11 @@ async fn a_survivor_goes_on_with_all_its_log_holds_and_the_others_join_anew_with
     third.promote(&peer(3).node).await.expect("promoted");
     third.propose(create(13)).await.expect("taken");
     assert_eq!((third.lineage(), third.former().len()), (second.lineage(), 1));
+    assert_eq!(
+        third.view().by_id,
+        second.confirmed_view().await.expect("confirmed").by_id,
+        "who joins gets what was before the new log, too"
+    );
     let mut config = founder(4);
     config.consensus.left = Some(LineageId(77));
     let stranger = open_with(&listening, 4, config, &MemLog::new()).await;
