@@ -115,6 +115,12 @@ async fn a_cluster_that_is_restored_from_a_backup_goes_on_with_what_that_knows_a
     assert_eq!(members(&cluster.nodes[0]).await.len(), 1);
     let text = refused(cluster.nodes[1].config()).await;
     assert!(text.contains("veena cluster rejoin"), "{text}");
+    let text = {
+        told(&["cluster", "rejoin", "--data-dir", shown(&dirs[1])]);
+        let founds = with(cluster.nodes[1].config().clone(), "VEENA_CLUSTER_BOOTSTRAP", "true");
+        refused(&with(founds, "VEENA_CLUSTER_JOIN", "")).await
+    };
+    assert!(text.contains("belongs to no cluster yet"), "what it has left has an heir, and it founds none: {text}");
     for at in [1, 2] {
         assert_eq!(told(&["cluster", "rejoin", "--data-dir", shown(&dirs[at])])["left"], facts["lineage"]);
         cluster.nodes[at].start_again().await.expect("it joins anew");

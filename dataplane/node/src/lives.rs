@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use veena_consensus::LogStore;
 use veena_contract::{LineageId, LogIndex, NodeId, WallClock};
-use veena_metastore::{Backup, BackupError, MetastoreConfig, StartError};
+use veena_metastore::{Backup, BackupError, MetastoreConfig, StartError, Survivor};
 use veena_storage::disk::{Disk, create_dir_durably};
 
 use crate::data_dir::{DataDir, DataDirError};
@@ -273,7 +273,10 @@ pub async fn rejoin<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     if exists(disk.as_ref(), &path)? {
         let log = open_log(&path).map_err(|error| LifeError::MetadataLog { path: path.clone(), source: Box::new(error) })?;
         let read = Backup::read(log).await.map_err(|source| LifeError::Log { path, source })?;
-        if read.is_some_and(|survivor| survivor.voters == [data.node.clone()]) {
+        // One that was founded beside what the directory has left is nobody's.
+        let of = data.lineage().or(data.left().map(|left| left.lineage));
+        let is_alone = |survivor: &Survivor| survivor.voters == [data.node.clone()] && survivor.backup.state.lineage() == of;
+        if read.as_ref().is_some_and(is_alone) {
             return Err(LifeError::OnlyVoter { node: data.node.clone() });
         }
     }

@@ -61,10 +61,11 @@ pub enum EnterError {
 pub(crate) async fn enter(config: &ClusterConfig, plane: &PeerPlane, runtime: &Runtime) -> Result<(), EnterError> {
     let metastore = &plane.metastore;
     let known: Vec<PeerAddr> = config.join.iter().filter(|peer| peer.node != plane.me).cloned().collect();
-    if metastore.is_blank() && !config.bootstrap && known.is_empty() {
+    let may_found = config.bootstrap && !plane.has_left;
+    if metastore.is_blank() && !may_found && known.is_empty() {
         return Err(EnterError::NoCluster);
     }
-    let founds = config.bootstrap && (!metastore.is_blank() || is_first(plane, &known).await?);
+    let founds = if metastore.is_blank() { may_found && is_first(plane, &known).await? } else { config.bootstrap };
     loop {
         refuse_among_strangers(plane, &known).await?;
         let entered = if founds { metastore.found(runtime).await } else { metastore.enter(&known).await };

@@ -112,7 +112,7 @@ impl PeerPort {
         let server = Server::new(endpoint.clone(), gate.clone(), service.clone());
         tasks.spawn("peer-server", OnExit::Shutdown, server.run(tasks.token().clone()));
         info!(node = %data.node, addr = %advertised, "other nodes are answered");
-        Ok(PeerPlane { me: data.node.clone(), metastore, endpoint, gate, client, service, tasks })
+        Ok(PeerPlane { me: data.node.clone(), has_left: data.left().is_some(), metastore, endpoint, gate, client, service, tasks })
     }
 }
 
@@ -139,6 +139,8 @@ fn read_secret(disk: &dyn Disk, path: &Path) -> io::Result<Secret<String>> {
 /// The peer plane of a node, and its metastore.
 pub struct PeerPlane {
     pub(crate) me: NodeId,
+    /// Does the data directory wait for an heir of metadata that it has left? A founded cluster would be none.
+    has_left: bool,
     pub(crate) metastore: Metastore,
     endpoint: Endpoint,
     gate: Arc<Gate>,
