@@ -55,3 +55,24 @@ impl State {
         known.is_some_and(|member| !directory.is_empty() && member.directory == directory)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_known_by_the_last_life_that_knew_its_node() {
+        let members = |of: &[(&str, &str)]| {
+            let of = of.iter().map(|(node, directory)| FormerMember { node: NodeId((*node).into()), directory: (*directory).to_owned() });
+            of.collect::<Vec<_>>()
+        };
+        let first = State { lineage: Some(LineageId(1)), ..State::default() };
+        let second = first.begin_life(LineageId(2), members(&[("a", "a-1"), ("b", "b-1"), ("c", "")]), None);
+        let third = second.begin_life(LineageId(3), members(&[("a", "a-2")]), None);
+        for (node, directory, is_known) in
+            [("a", "a-2", true), ("a", "a-1", false), ("b", "b-1", true), ("b", "a-2", false), ("c", "", false), ("d", "d-1", false)]
+        {
+            assert_eq!(third.was_directory_of(&NodeId(node.into()), directory), is_known, "{node} {directory}");
+        }
+    }
+}
