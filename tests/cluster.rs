@@ -39,30 +39,23 @@ pub fn with(mut config: NodeConfig, name: &str, value: &str) -> NodeConfig {
     config
 }
 
-pub fn name(number: usize) -> String {
+pub(crate) fn name(number: usize) -> String {
     format!("node-{number}")
 }
 
 /// Nodes that found or joined one cluster.
-pub struct Cluster {
-    pub dir: TempDir,
-    pub nodes: Vec<NodeProcess>,
-    pub peers: Vec<SocketAddr>,
+pub(crate) struct Cluster {
+    pub(crate) dir: TempDir,
+    pub(crate) nodes: Vec<NodeProcess>,
+    pub(crate) peers: Vec<SocketAddr>,
 }
 
 impl Cluster {
     /// As many nodes, all of them voters.
-    pub async fn of(count: usize) -> Self {
+    pub(crate) async fn of(count: usize) -> Self {
         let mut cluster = Self { dir: scratch(), nodes: Vec::new(), peers: Vec::new() };
-        for number in 1..=count {
-            let peer = peer_addr();
-            let config = config(cluster.dir.path(), &name(number), peer);
-            let config = match cluster.peers.first() {
-                None => with(config, "VEENA_CLUSTER_BOOTSTRAP", "true"),
-                Some(_) => cluster.joining(config),
-            };
-            cluster.nodes.push(NodeProcess::start(config).await.expect("a node starts"));
-            cluster.peers.push(peer);
+        for _ in 0..count {
+            cluster.add().await;
         }
         until("all vote", || async {
             members(&cluster.nodes[0]).await.iter().filter(|member| member.voter == Some(true)).count() == count
@@ -71,16 +64,28 @@ impl Cluster {
         cluster
     }
 
-    pub fn joining(&self, config: NodeConfig) -> NodeConfig {
+    /// One more node, which joins; the first one founds.
+    pub(crate) async fn add(&mut self) {
+        let peer = peer_addr();
+        let config = config(self.dir.path(), &name(self.nodes.len() + 1), peer);
+        let config = match self.peers.first() {
+            None => with(config, "VEENA_CLUSTER_BOOTSTRAP", "true"),
+            Some(_) => self.joining(config),
+        };
+        self.nodes.push(NodeProcess::start(config).await.expect("a node starts"));
+        self.peers.push(peer);
+    }
+
+    pub(crate) fn joining(&self, config: NodeConfig) -> NodeConfig {
         with(config, "VEENA_CLUSTER_JOIN", &format!("node-1@{}", self.peers[0]))
     }
 
-    pub fn client(&self, at: usize) -> Client {
+    pub(crate) fn client(&self, at: usize) -> Client {
         Client::new(self.nodes[at].addr())
     }
 
     /// Who leads, once somebody does, as one of these nodes sees it.
-    pub async fn leader(&self, asked: usize) -> usize {
+    pub(crate) async fn leader(&self, asked: usize) -> usize {
         until("somebody leads", || async { self.leader_of(asked).await.is_some() }).await;
         self.leader_of(asked).await.expect("just found")
     }
@@ -104,7 +109,7 @@ impl Cluster {
     }
 }
 
-pub async fn members(node: &NodeProcess) -> Vec<ClusterMember> {
+pub(crate) async fn members(node: &NodeProcess) -> Vec<ClusterMember> {
     let client = veena_client::Client::new(&format!("http://{}", node.addr())).expect("an address");
     client.cluster_members().await.expect("an answer")
 }
@@ -126,7 +131,7 @@ pub async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
 }
 
 /// Creates a topic, if need be again until it is there.
-pub async fn create_until_there(node: &NodeProcess, name: &str, partitions: u32) {
+pub(crate) async fn create_until_there(node: &NodeProcess, name: &str, partitions: u32) {
     let addr = node.addr();
     until("a topic can be created", || async {
         let topic = NewTopic { name: name.to_owned(), partitions, visibility_ms: 30_000 };
@@ -141,7 +146,7 @@ pub fn log_of(config: &NodeConfig) -> String {
 }
 
 /// Runs a node that is to be refused, and answers what it said.
-pub async fn refused(config: &NodeConfig) -> String {
+pub(crate) async fn refused(config: &NodeConfig) -> String {
     let status = config.run_to_end(free_addr().expect("a free port"), REFUSED_WITHIN).await.expect("it ends by itself");
     assert_eq!(status.code(), Some(1), "{}", log_of(config));
     log_of(config)

@@ -11,6 +11,7 @@ mod faults;
 mod field_cases;
 mod lives;
 mod log_tools;
+mod moves;
 mod restart;
 mod rolling;
 mod stall;

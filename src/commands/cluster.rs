@@ -1,7 +1,7 @@
-//! `veena cluster`: who takes part, and what becomes of the metadata.
+//! `veena cluster`: who takes part, what moves, who comes and goes, and what becomes of the metadata.
 
 use clap::Subcommand;
-use veena_client::bodies::ClusterMember;
+use veena_client::bodies::{ClusterMember, ClusterMove, Decommission};
 
 use super::{Global, lives};
 use crate::output::{self, Outcome};
@@ -11,6 +11,33 @@ use crate::output::{self, Outcome};
 pub enum ClusterCommand {
     /// List the members: who answers, votes and leads, and how many partitions each owns.
     Members,
+    /// List the partitions that are being moved to other nodes.
+    Moves,
+    /// Take a member out: its partitions are moved away, and then it is a member no more.
+    Decommission {
+        /// The member.
+        node: String,
+        /// Begin nothing, and tell what would stand in the way.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Keep a member that is being taken out. What was moved away stays where it is.
+    Cancel {
+        /// The member.
+        node: String,
+    },
+    /// End the move of a partition: it stays with its owner.
+    Abort {
+        /// The topic.
+        topic: String,
+        /// The partition, from 0.
+        partition: u64,
+    },
+    /// Give up a member that is dead for good. What only it had is lost.
+    Forget {
+        /// The member.
+        node: String,
+    },
     /// Copy the metadata into a file: topics, schemas, links, owners; no message.
     Backup(lives::BackupArgs),
     /// Found the cluster anew from a backup, on a node that does not run.
@@ -31,11 +58,40 @@ pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
             let members = global.client()?.cluster_members().await?;
             if global.json { members.iter().try_for_each(output::json) } else { list(&members) }
         }
+        ClusterCommand::Moves => {
+            let moves = global.client()?.cluster_moves().await?;
+            if global.json { moves.iter().try_for_each(output::json) } else { list_moves(&moves) }
+        }
+        ClusterCommand::Decommission { node, dry_run: true } => {
+            let answer = global.client()?.would_decommission(&node).await?;
+            if global.json { output::json(&answer) } else { tell(&answer) }
+        }
+        ClusterCommand::Decommission { node, dry_run: false } => {
+            global.client()?.decommission(&node).await?;
+            done(global, &format!("{node} is being taken out; `veena cluster members` shows how far it is"))
+        }
+        ClusterCommand::Cancel { node } => {
+            global.client()?.cancel_decommission(&node).await?;
+            done(global, &format!("{node} stays"))
+        }
+        ClusterCommand::Abort { topic, partition } => {
+            let answer = global.client()?.abort_move(&topic, partition).await?;
+            if global.json { output::json(&answer) } else { output::line(answer.note) }
+        }
+        ClusterCommand::Forget { node } => {
+            let answer = global.client()?.forget(&node).await?;
+            if global.json { output::json(&answer) } else { output::line(format!("{node} is a member no more")) }
+        }
         ClusterCommand::Backup(args) => lives::backup(global, args).await,
         ClusterCommand::Restore(args) => lives::restore(global, args).await,
         ClusterCommand::Recover(args) => lives::recover(global, args).await,
         ClusterCommand::Rejoin(args) => lives::rejoin(global, args).await,
     }
+}
+
+/// What is told of a change that answers nothing.
+fn done(global: &Global, text: &str) -> Outcome {
+    if global.json { Ok(()) } else { output::line(text) }
 }
 
 fn list(members: &[ClusterMember]) -> Outcome {
@@ -47,7 +103,30 @@ fn list(members: &[ClusterMember]) -> Outcome {
             (_, Some(false)) => "learner",
             (_, None) => "",
         };
-        vec![member.id.clone(), member.addr.clone(), member.status.clone(), role.to_owned(), member.owned_partitions.to_string()]
+        let status = if member.draining { format!("{}, leaving", member.status) } else { member.status.clone() };
+        vec![member.id.clone(), member.addr.clone(), status, role.to_owned(), member.owned_partitions.to_string()]
+    });
+    output::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())?;
+    let waits = members.iter().flat_map(|member| member.decommission_blocked.iter().map(move |reason| (&member.id, reason)));
+    waits.into_iter().try_for_each(|(node, reason)| output::line(format!("{node} leaves later: {}", reason.message)))
+}
+
+fn list_moves(moves: &[ClusterMove]) -> Outcome {
+    let head = ["TOPIC", "PARTITION", "FROM", "TO", "STATE"].map(str::to_owned).to_vec();
+    let rows = moves.iter().map(|moving| {
+        let state = moving.blocked.as_deref().unwrap_or(if moving.frozen { "frozen" } else { "copying" });
+        let with = |node: &str, status: Option<&String>| match status.map(String::as_str) {
+            None | Some("alive") => node.to_owned(),
+            Some(status) => format!("{node} ({})", status.replace('_', " ")),
+        };
+        let (from, to) = (with(&moving.from, moving.from_status.as_ref()), with(&moving.to, moving.to_status.as_ref()));
+        vec![moving.topic.clone(), moving.partition.to_string(), from, to, state.replace('_', " ")]
     });
     output::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
+fn tell(answer: &Decommission) -> Outcome {
+    let verdict = if answer.would_decommission { "could be taken out" } else { "cannot be taken out" };
+    output::line(format!("{} {verdict}; {} partitions would be moved away", answer.member, answer.owned_partitions))?;
+    answer.reasons.iter().try_for_each(|reason| output::line(format!("{}: {}", reason.code, reason.message)))
 }

@@ -122,7 +122,7 @@ pub enum Command {
     Replay(read::ReplayArgs),
     /// Measure produce (and consume) against a running node.
     Bench(bench::BenchArgs),
-    /// Look at the cluster, copy its metadata, and go on from a copy or from one survivor.
+    /// Look at the cluster and change it: who takes part, what moves; copy its metadata, and go on from a copy or from one survivor.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Look at the files of a node that does not run: verify, inspect, repair.

@@ -1,10 +1,16 @@
-//! The members of the cluster; and what an answer of a node of a cluster has to wait for.
+//! The members of the cluster and the moves between them; and what an answer of a node of a cluster has to wait for.
+
+use std::time::Duration;
 
 use http::StatusCode;
-use veena_client::bodies::{ClusterMember, ClusterMembers};
-use veena_contract::{CatalogView, Member, NodeId, Ownership, PartitionIndex, TopicId, TopicName, placement};
+use veena_client::bodies::{ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, Reason};
+use veena_contract::{
+    CatalogView, Command, CommandError, ErrorCode, ForgetError, Member, Members, Move, NodeId, Obstacle, Ownership, PartitionAt,
+    PartitionIndex, ProposeError, Standing, TopicId, TopicName, TopicRecord, limits, placement,
+};
 
 use crate::answer::{self, Answer};
+use crate::catalog;
 use crate::edge::Call;
 use crate::problem::Problem;
 use crate::query;
@@ -12,33 +18,50 @@ use crate::state::ApiState;
 
 /// `GET /v1/cluster/members`.
 pub(crate) async fn members(call: &Call<'_>) -> Result<Answer, Problem> {
-    let detail = query::first(call.query(), "detail").map_err(|error| Problem::malformed(format!("invalid detail: {error}")))?;
-    let is_detailed = match detail.as_deref() {
-        None | Some("" | "false") => false,
-        Some("true") => true,
-        Some(_) => return Err(Problem::invalid("invalid detail: want true or false")),
-    };
+    let is_detailed = flag(call, "detail")?;
     let parts = &call.state.parts;
     let members = match &parts.cluster {
         Some(cluster) => {
             let found = cluster.members().await;
             let view = call.state.view();
-            found.iter().map(|member| shown(member, view.partitions_of(&member.peer.node) as u64, is_detailed)).collect()
+            let mut members: Vec<ClusterMember> = found.iter().map(|member| shown(member, &view, is_detailed)).collect();
+            for member in members.iter_mut().filter(|member| is_detailed && member.draining) {
+                let obstacles = cluster.obstacles(&NodeId(member.id.as_str().into()));
+                member.decommission_blocked = obstacles.into_iter().map(reason).collect();
+            }
+            members
         }
         None => vec![alone(&parts.node, &call.state.view(), is_detailed)],
     };
     Ok(answer::json(StatusCode::OK, &ClusterMembers { members }))
 }
 
-fn shown(member: &Member, owned_partitions: u64, is_detailed: bool) -> ClusterMember {
+fn flag(call: &Call<'_>, name: &'static str) -> Result<bool, Problem> {
+    let value = query::first(call.query(), name).map_err(|error| Problem::malformed(format!("invalid {name}: {error}")))?;
+    match value.as_deref() {
+        None | Some("" | "false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Problem::invalid(format!("invalid {name}: want true or false"))),
+    }
+}
+
+fn reason(obstacle: Obstacle) -> Reason {
+    Reason { code: obstacle.code.as_str().to_owned(), message: obstacle.message }
+}
+
+fn shown(member: &Member, view: &CatalogView, is_detailed: bool) -> ClusterMember {
+    let node = &member.peer.node;
     ClusterMember {
-        id: member.peer.node.to_string(),
+        id: node.to_string(),
         addr: member.peer.addr.to_string(),
         status: if member.is_alive { "alive" } else { "dead" }.to_owned(),
-        owned_partitions,
+        draining: view.draining.contains(node),
+        owned_partitions: view.partitions_of(node) as u64,
+        outbound_moves: view.moves().filter(|(_, _, owner, _)| owner.node == *node).count() as u64,
         voter: is_detailed.then_some(member.is_voter),
         leader: member.is_leader.filter(|_| is_detailed),
-        ..ClusterMember::default()
+        heartbeat_age_seconds: is_detailed.then_some(if member.is_alive { 0 } else { member.silent.as_secs() }),
+        decommission_blocked: Vec::new(),
     }
 }
 
@@ -50,8 +73,187 @@ fn alone(node: &NodeId, view: &CatalogView, is_detailed: bool) -> ClusterMember 
         owned_partitions: view.topics.values().map(|topic| u64::from(topic.partitions)).sum(),
         voter: is_detailed.then_some(true),
         leader: is_detailed.then_some(true),
+        heartbeat_age_seconds: is_detailed.then_some(0),
         ..ClusterMember::default()
     }
+}
+
+/// `GET /v1/cluster/moves`.
+pub(crate) fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
+    let is_detailed = flag(call, "detail")?;
+    let view = call.state.view();
+    let cluster = call.state.parts.cluster.as_deref();
+    let moves = view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant);
+    let moves = moves.map(|(topic, index, owner, moving)| move_shown(cluster.filter(|_| is_detailed), &view, topic, index, owner, moving));
+    let mut moves: Vec<ClusterMove> = moves.collect();
+    if is_detailed {
+        let progress = call.state.parts.broker.moves();
+        for (shown, (.., moving)) in moves.iter_mut().zip(view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant)) {
+            let here = progress.iter().find(|here| here.token == moving.token);
+            shown.worker = here.map(|here| format!("{}, {} bytes copied", here.phase, here.copied_bytes));
+            shown.worker_error = here.and_then(|here| here.last_error.clone());
+        }
+    }
+    Ok(answer::json(StatusCode::OK, &ClusterMoves { moves }))
+}
+
+/// One move; in detail, with what is known of the two nodes.
+fn move_shown(
+    cluster: Option<&dyn Members>,
+    view: &CatalogView,
+    topic: &TopicRecord,
+    index: PartitionIndex,
+    owner: &Ownership,
+    moving: &Move,
+) -> ClusterMove {
+    let standing = |node: &NodeId| cluster.map(|cluster| cluster.standing(node));
+    let status = |node: &NodeId| {
+        standing(node).map(|standing| match standing {
+            Standing::NotAMember => "not_a_member",
+            Standing::Dead => "dead",
+            Standing::Alive if view.draining.contains(node) => "draining",
+            Standing::Alive => "alive",
+        })
+    };
+    let blocked = match (standing(&owner.node), standing(&moving.to)) {
+        (_, Some(Standing::NotAMember)) => Some("target_not_member"),
+        (_, Some(Standing::Dead)) => Some("target_dead"),
+        (Some(Standing::Dead | Standing::NotAMember), _) => Some("source_dead"),
+        _ => None,
+    };
+    ClusterMove {
+        topic: topic.name.to_string(),
+        partition: index.get().into(),
+        from: owner.node.to_string(),
+        to: moving.to.to_string(),
+        frozen: moving.frozen.is_some(),
+        from_status: status(&owner.node).map(str::to_owned),
+        to_status: status(&moving.to).map(str::to_owned),
+        blocked: blocked.map(str::to_owned),
+        ..ClusterMove::default()
+    }
+}
+
+/// The members; a node alone has none that could come or go.
+fn cluster_of<'a>(call: &'a Call<'_>) -> Result<&'a dyn Members, Problem> {
+    call.state.parts.cluster.as_deref().ok_or_else(no_member)
+}
+
+fn no_member() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "member not found")
+}
+
+/// The member that the path names, according to the leader.
+async fn member_of(call: &Call<'_>, cluster: &dyn Members) -> Result<NodeId, Problem> {
+    let node = NodeId(call.second.as_ref().into());
+    if cluster.standing(&node) == Standing::NotAMember {
+        call.state.parts.leader.confirmed_view().await?;
+        if cluster.standing(&node) == Standing::NotAMember {
+            return Err(no_member());
+        }
+    }
+    Ok(node)
+}
+
+/// `POST /v1/cluster/members/{member}/decommission`.
+pub(crate) async fn decommission(call: &Call<'_>) -> Result<Answer, Problem> {
+    let is_dry_run = flag(call, "dry_run")?;
+    let cluster = cluster_of(call)?;
+    let node = member_of(call, cluster).await?;
+    let obstacles = cluster.obstacles(&node);
+    let lasting: Vec<&str> = obstacles.iter().filter(|obstacle| obstacle.is_lasting).map(|obstacle| obstacle.message.as_str()).collect();
+    if is_dry_run {
+        let view = call.state.view();
+        let would_decommission = lasting.is_empty();
+        let answer = Decommission {
+            member: node.to_string(),
+            would_decommission,
+            voter: cluster.is_voter(&node),
+            owned_partitions: view.partitions_of(&node) as u64,
+            inbound_moves: view.moves().filter(|(.., moving)| moving.to == node).count() as u64,
+            reasons: obstacles.into_iter().map(reason).collect(),
+        };
+        return Ok(answer::json(StatusCode::OK, &answer));
+    }
+    if !lasting.is_empty() {
+        let text = format!("{node} cannot be taken out: {}", lasting.join("; "));
+        return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::Blocked, text));
+    }
+    drain(call, node, true).await
+}
+
+/// `DELETE /v1/cluster/members/{member}/decommission`.
+pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
+    if query::first(call.query(), "dry_run").map_err(|error| Problem::malformed(format!("invalid dry_run: {error}")))?.is_some() {
+        return Err(Problem::invalid("dry_run is of decommissioning, not of taking it back"));
+    }
+    let node = member_of(call, cluster_of(call)?).await?;
+    drain(call, node, false).await
+}
+
+async fn drain(call: &Call<'_>, node: NodeId, draining: bool) -> Result<Answer, Problem> {
+    call.state.parts.writer.propose(Command::SetDraining { node, draining }).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// `POST /v1/cluster/members/{member}/forget`.
+pub(crate) async fn forget(call: &Call<'_>) -> Result<Answer, Problem> {
+    let node = NodeId(call.second.as_ref().into());
+    let voter = cluster_of(call)?.forget(&node).await?;
+    Ok(answer::json(StatusCode::OK, &Forgotten { id: node.to_string(), voter }))
+}
+
+impl From<ForgetError> for Problem {
+    fn from(error: ForgetError) -> Self {
+        let text = error.to_string();
+        match error {
+            ForgetError::Oneself => Self::invalid(text),
+            ForgetError::NotAMember => no_member(),
+            ForgetError::Alive { .. } | ForgetError::Refused { .. } => Self::new(StatusCode::CONFLICT, ErrorCode::Blocked, text),
+            ForgetError::Unavailable { effect: veena_contract::Effect::None, .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::MetadataUnavailable, text)
+            }
+            ForgetError::Unavailable { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::MetadataUncertain, text),
+        }
+    }
+}
+
+/// `POST /v1/cluster/moves/{topic}/{partition}/abort`.
+pub(crate) async fn abort(call: &Call<'_>) -> Result<Answer, Problem> {
+    let target = query::first(call.query(), "target").map_err(|error| Problem::malformed(format!("invalid target: {error}")))?;
+    let name = call.topic()?;
+    let index: PartitionIndex = call.second.parse().map(PartitionIndex).map_err(|_| Problem::invalid("invalid partition"))?;
+    confirm(call.state, &name).await?;
+    let view = call.state.parts.leader.confirmed_view().await?;
+    let topic = catalog::topic(call.state, &view, &name)?;
+    let no_move = || Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, format!("no move of {name}/{index} is under way"));
+    let owner = topic.owner_of(index).ok_or_else(no_move)?;
+    let moving = owner.moving.as_ref().ok_or_else(no_move)?;
+    if let Some(target) = target.as_deref().filter(|target| !target.is_empty() && **target != *moving.to.0) {
+        let text = format!("{name}/{index} moves to {}, not to {target}", moving.to);
+        return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::Conflict, text));
+    }
+    let at = PartitionAt { tenant: topic.tenant.clone(), topic: topic.id, index, epoch: owner.epoch };
+    call.state.parts.writer.propose(Command::AbortMove { at, token: moving.token }).await.map_err(|error| match error {
+        ProposeError::Refused(CommandError::OwnershipChanged) => {
+            let text = format!("the move of {name}/{index} has ended, or another one was begun, just now");
+            Problem::new(StatusCode::CONFLICT, ErrorCode::Conflict, text)
+        }
+        other => other.into(),
+    })?;
+    let rest = Duration::from_millis(limits::MOVE_REST_MS).as_secs();
+    let note = format!(
+        "the partition stays at {} and is left there for {rest} s; then it may be moved again, if there is still a reason to",
+        owner.node
+    );
+    let aborted = move_shown(call.state.parts.cluster.as_deref(), &view, topic, index, owner, moving);
+    Ok(answer::json(StatusCode::ACCEPTED, &MoveAborted { r#move: aborted, note }))
+}
+
+/// The owners of the partitions that a topic is fed from, if it has a parent.
+pub(crate) fn owners_of_parent<'a>(view: &'a CatalogView, topic: &TopicRecord) -> &'a [Ownership] {
+    let parent = topic.parent.as_ref().and_then(|link| view.topic_by_id(link.parent_id));
+    parent.map_or(&[], |parent| &parent.owners)
 }
 
 /// The nodes that new partitions may be given to. A node alone names nobody.
@@ -71,11 +273,28 @@ impl Places {
     }
 
     /// Owners for partitions that are added to a topic; none on a node alone, unless the topic is from when that was a node of a cluster.
-    pub(crate) fn owners(&self, topic: TopicId, owned: &[Ownership], count: u32) -> Vec<NodeId> {
+    ///
+    /// # Errors
+    /// When every node that could own them is being taken out.
+    pub(crate) fn owners(
+        &self,
+        view: &CatalogView,
+        topic: TopicId,
+        owned: &[Ownership],
+        parent: &[Ownership],
+        count: u32,
+    ) -> Result<Vec<NodeId>, Problem> {
         match self {
-            Self::Alone(_) if owned.is_empty() => Vec::new(),
-            Self::Alone(me) => placement::owners_of_added(std::slice::from_ref(me), topic, owned, count),
-            Self::Members(nodes) => placement::owners_of_added(nodes, topic, owned, count),
+            Self::Alone(_) if owned.is_empty() => Ok(Vec::new()),
+            Self::Alone(me) => Ok(placement::owners_of_added(std::slice::from_ref(me), topic, owned, parent, count)),
+            Self::Members(nodes) => {
+                let staying: Vec<NodeId> = nodes.iter().filter(|node| !view.draining.contains(*node)).cloned().collect();
+                if staying.is_empty() {
+                    let text = "every live member is being decommissioned and gets no new partitions";
+                    return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Draining, text));
+                }
+                Ok(placement::owners_of_added(&staying, topic, owned, parent, count))
+            }
         }
     }
 }
@@ -117,7 +336,7 @@ mod tests {
     fn answering_of(members: &[(&str, bool)]) -> Vec<String> {
         let members = members.iter().map(|(name, is_alive)| {
             let peer = PeerAddr { node: node(name), addr: "a:1".into() };
-            Member { peer, is_alive: *is_alive, is_voter: true, is_leader: None }
+            Member { peer, is_alive: *is_alive, is_voter: true, is_leader: None, silent: Duration::ZERO }
         });
         answering(&members.collect::<Vec<_>>(), &node("a")).iter().map(NodeId::to_string).collect()
     }
@@ -132,8 +351,21 @@ mod tests {
     #[test]
     fn a_node_alone_is_named_for_what_is_added_to_a_topic_that_has_owners() {
         let alone = Places::Alone(node("a"));
-        assert!(alone.owners(TopicId(7), &[], 3).is_empty());
+        let owners = |owned: &[Ownership], count| alone.owners(&CatalogView::default(), TopicId(7), owned, &[], count).expect("a node");
+        assert!(owners(&[], 3).is_empty());
         let owned = [Ownership::new(node("a"), OwnershipEpoch(1))];
-        assert_eq!(alone.owners(TopicId(7), &owned, 2), [node("a"), node("a")]);
+        assert_eq!(owners(&owned, 2), [node("a"), node("a")]);
+    }
+
+    #[test]
+    fn a_node_that_is_taken_out_is_given_nothing_new() {
+        let members = Places::Members(vec![node("a"), node("b")]);
+        let owners = |draining: &[&str]| {
+            let view = CatalogView { draining: draining.iter().map(|name| node(name)).collect(), ..CatalogView::default() };
+            members.owners(&view, TopicId(0), &[], &[], 2).map_err(|problem| (problem.status.as_u16(), problem.text.into_owned()))
+        };
+        assert_eq!(owners(&["a"]).expect("b stays"), [node("b"), node("b")]);
+        let (status, text) = owners(&["a", "b"]).expect_err("nobody stays");
+        assert!(status == 503 && text.starts_with("every live member is being decommissioned"), "{status} {text}");
     }
 }

@@ -29,7 +29,8 @@ pub(crate) struct Call<'a> {
     pub(crate) conn: Option<&'a Arc<Conn>>,
     pub(crate) parts: &'a Parts,
     topic: Cow<'a, str>,
-    child: Cow<'a, str>,
+    /// The child, the member or the partition named in the path, as written there.
+    pub(crate) second: Cow<'a, str>,
 }
 
 impl Call<'_> {
@@ -40,7 +41,7 @@ impl Call<'_> {
 
     /// The child named in the path.
     pub(crate) fn child(&self) -> Result<TopicName, Problem> {
-        TopicName::parse(&self.child).map_err(|_| Problem::topic_not_found())
+        TopicName::parse(&self.second).map_err(|_| Problem::topic_not_found())
     }
 
     pub(crate) fn query(&self) -> Option<&str> {
@@ -81,7 +82,7 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
     let outcome = match admit(state, &parts, matched, verb) {
         Err(problem) => Err(problem),
         Ok((matched, verb)) => {
-            let call = Call { state, conn, parts: &parts, topic: matched.topic, child: matched.child };
+            let call = Call { state, conn, parts: &parts, topic: matched.topic, second: matched.second };
             match AssertUnwindSafe(dispatch(&call, matched.route, verb, body)).catch_unwind().await {
                 Ok(outcome) => outcome,
                 Err(_panic) => {
@@ -166,6 +167,11 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Child, _) => Box::pin(children::detach(call)).await,
         (Route::ClusterMembers, _) => Box::pin(cluster::members(call)).await,
         (Route::ClusterBackup, _) => Box::pin(backup::backup(call)).await,
+        (Route::ClusterMoves, _) => cluster::moves(call),
+        (Route::ClusterDecommission, Verb::Delete) => Box::pin(cluster::recommission(call)).await,
+        (Route::ClusterDecommission, _) => Box::pin(cluster::decommission(call)).await,
+        (Route::ClusterForget, _) => Box::pin(cluster::forget(call)).await,
+        (Route::ClusterAbort, _) => Box::pin(cluster::abort(call)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

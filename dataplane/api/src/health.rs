@@ -28,7 +28,10 @@ pub(crate) fn readyz(call: &Call<'_>) -> Result<Answer, Problem> {
     let reason = if call.state.stopping.is_cancelled() {
         Some("shutting down".to_owned())
     } else {
-        call.state.parts.leader.not_ready_reason().or_else(|| call.state.parts.broker.not_ready_reason())
+        let parts = &call.state.parts;
+        let of_cluster = || parts.cluster.as_ref().and_then(|cluster| cluster.not_ready_reason());
+        // Of a node that was taken out, that comes first: it has no leader either.
+        of_cluster().or_else(|| parts.leader.not_ready_reason()).or_else(|| parts.broker.not_ready_reason())
     };
     match reason {
         Some(reason) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, reason)),

@@ -133,6 +133,7 @@ impl From<ProduceError> for Problem {
             ProduceError::LogPoisoned | ProduceError::LogLatched => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::LogPoisoned),
             ProduceError::OutcomeUnknown => (StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown),
             ProduceError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady),
+            ProduceError::Draining => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Draining),
         };
         Self::new(status, code, error.to_string()).effect(error.effect())
     }
@@ -218,6 +219,8 @@ impl From<CommandError> for Problem {
             CommandError::Changed | CommandError::OwnershipChanged | CommandError::SchemaBaseVersion { .. } => {
                 (StatusCode::CONFLICT, ErrorCode::Conflict)
             }
+            CommandError::NodeChanged { .. } => (StatusCode::CONFLICT, ErrorCode::Blocked),
+            CommandError::NodeDraining { .. } => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Draining),
             CommandError::RoleConflict { .. } | CommandError::SchemaParentManaged => (StatusCode::CONFLICT, ErrorCode::RoleConflict),
             CommandError::TooManyChildren { .. } | CommandError::LimitReached { .. } => (StatusCode::CONFLICT, ErrorCode::LimitReached),
             CommandError::ChildSchema => (StatusCode::CONFLICT, ErrorCode::SchemaIncompatible),

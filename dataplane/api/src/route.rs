@@ -52,6 +52,14 @@ routes! {
     ClusterMembers "/v1/cluster/members" [Get];
     /// A copy of the metadata.
     ClusterBackup "/v1/cluster/backup" [Get];
+    /// Takes a member out, or takes that back.
+    ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post Delete];
+    /// Gives up a member that is dead.
+    ClusterForget "/v1/cluster/members/{member}/forget" [Post];
+    /// Partitions on their way to other nodes.
+    ClusterMoves "/v1/cluster/moves" [Get];
+    /// Ends a move.
+    ClusterAbort "/v1/cluster/moves/{topic}/{partition}/abort" [Post];
     /// Does the process answer?
     Healthz "/healthz" [Get];
     /// Does it take work?
@@ -121,21 +129,22 @@ pub(crate) struct Matched<'a> {
     pub(crate) route: Route,
     /// The topic (or parent) named in the path, or nothing.
     pub(crate) topic: Cow<'a, str>,
-    /// The child named in the path, or nothing.
-    pub(crate) child: Cow<'a, str>,
+    /// The child, the member or the partition named in the path, or nothing.
+    pub(crate) second: Cow<'a, str>,
 }
 
 /// Finds the route of a path.
 pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
-    let plain = |route| Some(Matched { route, topic: Cow::Borrowed(""), child: Cow::Borrowed("") });
+    let plain = |route| Some(Matched { route, topic: Cow::Borrowed(""), second: Cow::Borrowed("") });
     let Some(rest) = path.strip_prefix("/v1/topics") else {
         return match path {
-            "/v1/cluster/members" => plain(Route::ClusterMembers),
-            "/v1/cluster/backup" => plain(Route::ClusterBackup),
             "/healthz" => plain(Route::Healthz),
             "/readyz" => plain(Route::Readyz),
             "/metrics" => plain(Route::Metrics),
-            _ => None,
+            "/v1/cluster/members" => plain(Route::ClusterMembers),
+            "/v1/cluster/moves" => plain(Route::ClusterMoves),
+            "/v1/cluster/backup" => plain(Route::ClusterBackup),
+            _ => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
         };
     };
     if rest.is_empty() {
@@ -143,7 +152,7 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
     }
     let rest = rest.strip_prefix('/')?;
     let (topic, tail) = rest.split_once('/').map_or((rest, None), |(topic, tail)| (topic, Some(tail)));
-    let mut child = Cow::Borrowed("");
+    let mut second = Cow::Borrowed("");
     let route = match tail {
         None => Route::Topic,
         Some("produce") => Route::Produce,
@@ -154,14 +163,27 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
         Some("children") => Route::Children,
         Some(other) => {
             let name = other.strip_prefix("children/").filter(|name| !name.is_empty() && !name.contains('/'))?;
-            child = unescape_segment(name)?;
+            second = unescape_segment(name)?;
             Route::Child
         }
     };
     if topic.is_empty() {
         return None;
     }
-    Some(Matched { route, topic: unescape_segment(topic)?, child })
+    Some(Matched { route, topic: unescape_segment(topic)?, second })
+}
+
+/// The routes below `/v1/cluster/` that name something.
+fn find_in_cluster(rest: &str) -> Option<Matched<'_>> {
+    let segments: Vec<&str> = rest.split('/').collect();
+    let (route, topic, second) = match *segments.as_slice() {
+        ["members", member, "decommission"] => (Route::ClusterDecommission, "", member),
+        ["members", member, "forget"] => (Route::ClusterForget, "", member),
+        ["moves", topic, partition, "abort"] if !topic.is_empty() => (Route::ClusterAbort, topic, partition),
+        _ => return None,
+    };
+    let second = Some(second).filter(|second| !second.is_empty())?;
+    Some(Matched { route, topic: unescape_segment(topic)?, second: unescape_segment(second)? })
 }
 
 #[cfg(test)]
@@ -171,11 +193,13 @@ mod tests {
     #[test]
     fn every_template_is_found_under_its_own_route() {
         for route in Route::ALL {
-            let path = route.template().replace("{topic}", "a.b").replace("{child}", "c");
+            let path =
+                route.template().replace("{topic}", "a.b").replace("{child}", "c").replace("{member}", "c").replace("{partition}", "c");
             let found = find(&path).expect("a served path");
             assert_eq!(found.route, *route);
             assert_eq!(found.topic == "a.b", route.template().contains("{topic}"));
-            assert_eq!(found.child == "c", route.template().contains("{child}"));
+            let names_another = ["{child}", "{member}", "{partition}"].iter().any(|name| route.template().contains(name));
+            assert_eq!(found.second == "c", names_another);
         }
     }
 
@@ -190,6 +214,12 @@ mod tests {
             "/v1/topics/a/produce/",
             "/v1/topics/a/children/b/c",
             "/v2/topics",
+            "/v1/cluster",
+            "/v1/cluster/members/",
+            "/v1/cluster/members//forget",
+            "/v1/cluster/members/a",
+            "/v1/cluster/moves/a/0",
+            "/v1/cluster/moves//0/abort",
         ] {
             assert_eq!(find(path), None, "{path}");
         }

@@ -9,7 +9,7 @@ use veena_contract::{Command, CommandError, Reroute, TopicName, TopicRecord, lim
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
-use crate::cluster::Places;
+use crate::cluster::{self, Places};
 use crate::edge::Call;
 use crate::json;
 use crate::problem::Problem;
@@ -30,7 +30,7 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
         catalog::propose(call.state, |view| {
             let record = catalog::topic(call.state, view, &name)?;
             let added = partitions.saturating_sub(record.partitions);
-            let owners = places.owners(record.id, &record.owners, added);
+            let owners = places.owners(view, record.id, &record.owners, cluster::owners_of_parent(view, record), added)?;
             Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions, owners })
         })
         .await?;

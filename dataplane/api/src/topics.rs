@@ -9,8 +9,8 @@ use veena_broker::message;
 use veena_client::bodies::{CreateTopic, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList};
 use veena_contract::records::Attachment;
 use veena_contract::{
-    AttachEpoch, CatalogView, Command, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, StreamId, TopicId, TopicName, TopicRecord,
-    limits,
+    AttachEpoch, CatalogView, Command, NodeId, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, Standing, StreamId, TopicId,
+    TopicName, TopicRecord, limits,
 };
 
 use crate::answer::{self, Answer};
@@ -46,27 +46,28 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
 
     let places = Places::find(call.state).await;
     let Some(parent) = parent else {
-        let topic = placed(&places, record);
-        let view = catalog::propose(call.state, |_| Ok(Command::CreateTopic { topic: topic.clone(), attach: None })).await?;
+        let command = |view: &CatalogView| Ok(Command::CreateTopic { topic: placed(&places, view, record.clone(), &[])?, attach: None });
+        let view = catalog::propose(call.state, command).await?;
         return created(call, &view, &name, |topic| Topic { role: None, ..topic });
     };
     cluster::confirm(call.state, &parent).await?;
     let inherits = asked.partitions.unwrap_or(0) == 0;
     let view = propose_attached(call, &parent, delay_ms, |view, attachment| {
         let mut topic = record.clone();
+        let parent = catalog::topic(call.state, view, &parent)?;
         if inherits {
-            topic.partitions = catalog::topic(call.state, view, &parent)?.partitions;
+            topic.partitions = parent.partitions;
         }
-        Ok(Command::CreateTopic { topic: placed(&places, topic), attach: Some(attachment) })
+        Ok(Command::CreateTopic { topic: placed(&places, view, topic, &parent.owners)?, attach: Some(attachment) })
     })
     .await?;
     created(call, &view, &name, |topic| topic)
 }
 
 /// With an owner for each partition, in a cluster. The epoch is set by the state machine.
-fn placed(places: &Places, topic: TopicRecord) -> TopicRecord {
-    let owners = places.owners(topic.id, &[], topic.partitions);
-    TopicRecord { owners: owners.into_iter().map(|node| Ownership::new(node, OwnershipEpoch::default())).collect(), ..topic }
+fn placed(places: &Places, view: &CatalogView, topic: TopicRecord, parent: &[Ownership]) -> Result<TopicRecord, Problem> {
+    let owners = places.owners(view, topic.id, &[], parent, topic.partitions)?;
+    Ok(TopicRecord { owners: owners.into_iter().map(|node| Ownership::new(node, OwnershipEpoch::default())).collect(), ..topic })
 }
 
 fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, change: fn(Topic) -> Topic) -> Result<Answer, Problem> {
@@ -247,7 +248,8 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     let first = only.map_or(0, PartitionIndex::get);
     // Of a partition that nobody was ever named for, the owner is the only node there is.
     let owner_of = |index| record.owner_of(PartitionIndex(index)).map_or(&call.state.parts.node, |owner| &owner.node);
-    let partition_stats: Vec<_> = (first..).zip(stats).map(|(index, stats)| partition_stats(index, stats, &owner_of(index).0)).collect();
+    let stats = (first..).zip(stats).map(|(index, stats)| partition_stats(call.state, index, stats, owner_of(index)));
+    let partition_stats: Vec<_> = stats.collect();
     let described = TopicDetail {
         partial: partition_stats.iter().any(|stats| stats.status.as_deref() != Some("ok")),
         topic: shape::topic(&view, record),
@@ -258,12 +260,17 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     Ok(answer::json(StatusCode::OK, &described))
 }
 
-fn partition_stats(index: u32, stats: Option<message::PartitionStats>, node: &str) -> PartitionStats {
+fn partition_stats(state: &ApiState, index: u32, stats: Option<message::PartitionStats>, owner: &NodeId) -> PartitionStats {
+    let liveness = match state.parts.cluster.as_ref().map(|cluster| cluster.standing(owner)) {
+        Some(Standing::Dead) => "dead",
+        Some(Standing::NotAMember) => "unknown",
+        Some(Standing::Alive) | None => "unreachable",
+    };
     let placeholder = PartitionStats {
         index: index.into(),
-        owner_node: Some(node.to_owned()),
+        owner_node: Some(owner.to_string()),
         status: Some("owner_unavailable".to_owned()),
-        owner_liveness: Some("unreachable".to_owned()),
+        owner_liveness: Some(liveness.to_owned()),
         frontier: Some(0),
         leased: Some(0),
         acked_ahead: Some(0),

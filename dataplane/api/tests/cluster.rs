@@ -2,6 +2,9 @@
 //! processes: see `tests/cluster.rs` of the program.
 
 use serde_json::json;
+use veena_contract::{
+    Catalog as _, CatalogWriter as _, Command, MoveToken, NodeId, OwnershipEpoch, PartitionAt, PartitionIndex, TenantId, TopicName,
+};
 
 use crate::support::Node;
 
@@ -17,6 +20,79 @@ async fn a_node_alone_is_the_only_member_and_owns_everything() {
     assert_eq!((&detailed["members"][0]["voter"], &detailed["members"][0]["leader"]), (&json!(true), &json!(true)));
     assert_eq!(node.get("/v1/cluster/members?detail=perhaps").await.status, 400);
     assert_eq!(node.get("/v1/cluster").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_node_alone_has_no_member_to_take_out_and_no_move() {
+    let node = Node::start().await;
+    node.topic(r#"{"name":"a","partitions":1}"#).await;
+    for (method, path, status) in [
+        ("POST", "/v1/cluster/members/node-1/decommission", 404),
+        ("DELETE", "/v1/cluster/members/node-1/decommission", 404),
+        ("POST", "/v1/cluster/members/node-2/forget", 404),
+        ("POST", "/v1/cluster/moves/a/0/abort", 404),
+        ("GET", "/v1/cluster/members/node-1/decommission", 405),
+    ] {
+        assert_eq!(node.send(method, path, "").await.status, status, "{method} {path}");
+    }
+    assert_eq!(node.get("/v1/cluster/moves").await.json(), json!({"moves": []}));
+}
+
+#[tokio::test]
+async fn a_member_is_taken_out_only_if_that_can_be_completed_and_kept_whenever_asked() {
+    let node = Node::start_member().await;
+    let path = "/v1/cluster/members/node-1/decommission";
+    let dry = node.send("POST", &format!("{path}?dry_run=true"), "").await;
+    let reason = json!({"code": "below_min_voters", "message": "0 voters would be left"});
+    let expected = json!({"member": "node-1", "would_decommission": false, "reasons": [reason], "voter": true, "owned_partitions": 0,
+                          "inbound_moves": 0});
+    assert_eq!((dry.status, dry.json()), (200, expected));
+    let refused = node.send("POST", path, "").await;
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("blocked")));
+    assert!(refused.text().contains("0 voters would be left"), "{}", refused.text());
+    for (method, path, status) in [
+        ("POST", "/v1/cluster/members/node-2/decommission", 404),
+        ("POST", "/v1/cluster/members/node-1/decommission?dry_run=perhaps", 400),
+        ("DELETE", "/v1/cluster/members/node-1/decommission?dry_run=true", 400),
+        ("DELETE", "/v1/cluster/members/node-1/decommission", 204),
+        ("DELETE", "/v1/cluster/members/node-2/decommission", 404),
+        ("POST", "/v1/cluster/members/node-1/forget", 400),
+    ] {
+        assert_eq!(node.send(method, path, "").await.status, status, "{method} {path}");
+    }
+    node.catalog.set_leaderless(true);
+    assert_eq!(node.send("POST", "/v1/cluster/members/node-2/decommission", "").await.status, 503, "who knows whether there is one");
+}
+
+#[tokio::test]
+async fn what_moves_is_told_and_can_be_ended() {
+    let node = Node::start_member().await;
+    node.topic(r#"{"name":"a","partitions":2}"#).await;
+    let record = node.catalog.view().topic(&TenantId::default_tenant(), &TopicName::parse("a").expect("a name")).cloned().expect("there");
+    let at = PartitionAt { tenant: record.tenant.clone(), topic: record.id, index: PartitionIndex(1), epoch: OwnershipEpoch(1) };
+    let begin = Command::BeginMove { at, to: NodeId("node-2".into()), token: MoveToken(1) };
+    node.catalog.newest().propose(begin).await.expect("taken");
+    let plain = json!({"topic": "a", "partition": 1, "from": "node-1", "to": "node-2", "frozen": false});
+    assert_eq!(node.get("/v1/cluster/moves").await.json(), json!({"moves": [plain]}));
+    let detailed = json!({"topic": "a", "partition": 1, "from": "node-1", "to": "node-2", "frozen": false, "from_status": "alive",
+                          "to_status": "not_a_member", "blocked": "target_not_member"});
+    assert_eq!(node.get("/v1/cluster/moves?detail=true").await.json(), json!({"moves": [detailed]}));
+    assert_eq!(node.get("/v1/cluster/members").await.json()["members"][0]["outbound_moves"], 1);
+
+    for (path, status, code) in [
+        ("a/0/abort", 404, "not_found"),
+        ("a/2/abort", 404, "not_found"),
+        ("a/x/abort", 400, "invalid_argument"),
+        ("b/0/abort", 404, "topic_not_found"),
+        ("a/1/abort?target=node-3", 409, "conflict"),
+    ] {
+        let refused = node.send("POST", &format!("/v1/cluster/moves/{path}"), "").await;
+        assert_eq!((refused.status, &refused.json()["code"]), (status, &json!(code)), "{path}");
+    }
+    let ended = node.send("POST", "/v1/cluster/moves/a/1/abort?target=node-2", "").await;
+    assert_eq!((ended.status, &ended.json()["move"]), (202, &detailed));
+    assert_eq!(node.get("/v1/cluster/moves").await.json(), json!({"moves": []}));
+    assert_eq!(node.send("POST", "/v1/cluster/moves/a/1/abort", "").await.status, 404, "it has ended");
 }
 
 /// A topic whose second partition the node has not seen yet.

@@ -17,8 +17,8 @@ use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    BoxFuture, Catalog, CatalogView, Entropy, LeaderPort, LogIndex, Member, Members, NodeDirectory, NodeId, PeerAddr, ProposeError,
-    WallClock, Witness,
+    BoxFuture, Catalog, CatalogView, Entropy, ForgetError, LeaderPort, LogIndex, Member, Members, NodeDirectory, NodeId, Obstacle,
+    ObstacleCode, PeerAddr, ProposeError, Standing, WallClock, Witness,
 };
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
@@ -59,6 +59,11 @@ impl Behind {
     /// From here on nothing new is seen, until the leader has been asked.
     pub fn stop_following(&self) {
         self.shown.send_replace(Some(self.newest.view()));
+    }
+
+    /// The metadata as it is.
+    pub fn newest(&self) -> &Metastore {
+        &self.newest
     }
 
     /// While there is no leader, nothing can be confirmed.
@@ -110,7 +115,28 @@ impl NodeDirectory for OnlyMember {
 impl Members for OnlyMember {
     fn members(&self) -> BoxFuture<'_, Vec<Member>> {
         let peer = PeerAddr { node: self.0.clone(), addr: Arc::from("nowhere") };
-        Box::pin(async { vec![Member { peer, is_alive: true, is_voter: true, is_leader: Some(true) }] })
+        Box::pin(async { vec![Member { peer, is_alive: true, is_voter: true, is_leader: Some(true), silent: Duration::ZERO }] })
+    }
+
+    fn standing(&self, node: &NodeId) -> Standing {
+        if *node == self.0 { Standing::Alive } else { Standing::NotAMember }
+    }
+
+    fn is_voter(&self, node: &NodeId) -> bool {
+        *node == self.0
+    }
+
+    fn obstacles(&self, _: &NodeId) -> Vec<Obstacle> {
+        let message = "0 voters would be left".to_owned();
+        vec![Obstacle { code: ObstacleCode::BelowMinVoters, message, is_lasting: true }]
+    }
+
+    fn forget(&self, _: &NodeId) -> BoxFuture<'_, Result<bool, ForgetError>> {
+        Box::pin(std::future::ready(Err(ForgetError::Oneself)))
+    }
+
+    fn not_ready_reason(&self) -> Option<String> {
+        None
     }
 }
 

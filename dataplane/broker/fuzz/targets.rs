@@ -8,6 +8,7 @@ use veena_broker::fanout::position;
 use veena_broker::message::ReceiptHandle;
 use veena_broker::owners::bodies::lease::{self, Claim, Wait, Waited};
 use veena_broker::owners::bodies::look::{self, LagAsked};
+use veena_broker::owners::bodies::moves;
 use veena_broker::owners::bodies::settle::{Settling, settled, take_settled};
 use veena_broker::owners::wire;
 use veena_contract::Offset;
@@ -73,6 +74,12 @@ pub fn owner_request(bytes: &[u8]) {
     if let Ok(bodies) = wire::take_produce(body) {
         assert_eq!(wire::produce(&tenure, &bodies), whole);
     }
+    if let Ok((tenure, token, asked)) = moves::take_ask_copy(whole.clone()) {
+        assert_eq!(moves::ask_copy(&tenure, token, &asked), whole);
+    }
+    if let Ok((tenure, token)) = moves::take_ask_freeze(whole.clone()) {
+        assert_eq!(moves::ask_freeze(&tenure, token), whole);
+    }
 }
 
 /// What a partition's owner answers about streams: what is read is written back byte for byte.
@@ -87,8 +94,19 @@ pub fn owner_answer(bytes: &[u8]) {
     if let Ok(standing) = wire::take_standing(body.clone()) {
         assert_eq!(wire::standing(&standing), whole);
     }
-    if let Ok(answer) = wire::take_commit_answer(body) {
+    if let Ok(answer) = wire::take_commit_answer(body.clone()) {
         assert_eq!(wire::commit_answer(&answer), whole);
+    }
+    if let Ok(Ok(list)) = moves::take_listed(body.clone()) {
+        assert_eq!(moves::listed(&list), whole);
+    }
+    if let Ok(Ok(piece)) = moves::take_piece(body.clone()) {
+        assert_eq!(moves::piece(&piece), whole);
+    }
+    match moves::take_handed_over(body) {
+        Ok(Ok(hand_over)) => assert_eq!(moves::handed_over(&hand_over), whole),
+        Ok(Err(why)) => assert_eq!(moves::refused(why), whole),
+        Err(_) => {}
     }
 }
 

@@ -17,9 +17,11 @@ use crate::consume::lease::MonoMs;
 use crate::fanout::reconcile::Fanout;
 use crate::metrics::BrokerMetrics;
 use crate::owners::elsewhere::QueueState;
+use crate::owners::moves::Moves;
 use crate::partition::{Partition, PartitionId};
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::discard::Orphans;
+use crate::produce::intake::Intake;
 use crate::produce::park::ParkedFiles;
 use crate::settle::SettleStore;
 use crate::streams::{Origin, Source};
@@ -49,10 +51,14 @@ pub struct Core {
     pub fanout: Fanout,
     /// What consumers of one node have at another.
     pub queue: QueueState,
+    /// Partitions that come and go.
+    pub moves: Moves,
     /// Counters.
     pub metrics: BrokerMetrics,
     /// The stream of owner-synchronous produces, minted at boot; only ids come from it.
     pub direct_stream: StreamId,
+    /// Produces under way.
+    pub intake: Intake,
     /// No new produce, no new waits.
     pub is_stopping: AtomicBool,
     /// Less room is free than the reserve.
@@ -262,8 +268,10 @@ impl Core {
             parked,
             fanout: Fanout::default(),
             queue: QueueState::default(),
+            moves: Moves::default(),
             metrics: BrokerMetrics::default(),
             direct_stream,
+            intake: Intake::default(),
             is_stopping: AtomicBool::new(false),
             is_disk_low: AtomicBool::new(false),
             disk_available_bytes: AtomicU64::new(0),

@@ -23,10 +23,11 @@ use crate::errors::{BatchError, ConsumeError, ControlError, ProduceError, Replay
 use crate::fanout::marks;
 use crate::message::{ChildLag, Committed, ConsumeRequest, Delivery, NewMessage, PartitionStats, ReceiptHandle, Settle};
 use crate::metrics::{BrokerMetrics, Histogram};
+use crate::owners::moves::MoveProgress;
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
-use crate::produce::{accept, backlog, dispatch};
+use crate::produce::{accept, backlog, dispatch, intake};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::tasks::OnExit;
@@ -161,6 +162,12 @@ impl Broker {
         self.core.dispatch.queued()
     }
 
+    /// Is this node being taken out of its cluster, and has it nothing left that was produced at it? What it owns is another matter.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        intake::is_drained(&self.core)
+    }
+
     /// How many consumers wait for a message of this node now; those of other nodes too.
     #[must_use]
     pub fn parked(&self) -> usize {
@@ -212,6 +219,7 @@ impl Broker {
     /// # Errors
     /// [`ProduceError`].
     pub async fn produce(&self, tenant: &TenantId, topic: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
+        let _entered = intake::enter(&self.core)?;
         accept::produce(&self.core, tenant, topic, message).await
     }
 
@@ -220,6 +228,7 @@ impl Broker {
     /// # Errors
     /// [`BatchError`] with the first message that is refused.
     pub async fn produce_batch(&self, tenant: &TenantId, topic: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
+        let _entered = intake::enter(&self.core).map_err(|error| BatchError { index: 0, error })?;
         accept::produce_batch(&self.core, tenant, topic, messages).await
     }
 
@@ -233,6 +242,7 @@ impl Broker {
         topic: &TopicName,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Result<Committed, ProduceError>>, BatchError> {
+        let _entered = intake::enter(&self.core).map_err(|error| BatchError { index: 0, error })?;
         accept::produce_committed(&self.core, tenant, topic, messages).await
     }
 
@@ -263,13 +273,11 @@ impl Broker {
     /// # Errors
     /// [`SettleError`].
     pub async fn settle(&self, tenant: &TenantId, topic: &TopicName, handle: ReceiptHandle, how: Settle) -> Result<(), SettleError> {
-        match ack::settle(&self.core, tenant, topic, handle, how) {
-            Settled::Here(result) => result,
-            Settled::Away(lease) => {
-                let results = Box::pin(owners::settle::settle(&self.core, vec![lease], how)).await;
-                results.into_iter().next().unwrap_or(Err(SettleError::NotReached))
-            }
+        if let Settled::Here(result) = ack::settle(&self.core, tenant, topic, handle, how) {
+            return result;
         }
+        let results = Box::pin(owners::settle::settle_each(&self.core, tenant, topic, &[handle], how)).await;
+        results.into_iter().next().unwrap_or(Err(SettleError::NotReached))
     }
 
     /// Acks, extends or hands back many leases; one result for each, in their order. Other nodes are asked side by side.
@@ -280,25 +288,7 @@ impl Broker {
         handles: &[ReceiptHandle],
         how: Settle,
     ) -> Vec<Result<(), SettleError>> {
-        let mut results = Vec::with_capacity(handles.len());
-        let (mut places, mut away) = (Vec::new(), Vec::new());
-        for handle in handles {
-            match ack::settle(&self.core, tenant, topic, *handle, how) {
-                Settled::Here(result) => results.push(result),
-                Settled::Away(lease) => {
-                    places.push(results.len());
-                    away.push(lease);
-                    results.push(Err(SettleError::NotReached));
-                }
-            }
-        }
-        if !away.is_empty() {
-            let answers = Box::pin(owners::settle::settle(&self.core, away, how)).await;
-            for (place, answer) in places.into_iter().zip(answers) {
-                results[place] = answer;
-            }
-        }
-        results
+        Box::pin(owners::settle::settle_each(&self.core, tenant, topic, handles, how)).await
     }
 
     /// Statistics of the partitions asked for (all, or one); `None` for one whose log cannot be opened, or whose owner cannot be asked, now.
@@ -343,6 +333,12 @@ impl Broker {
             return Vec::new();
         };
         owners::look::child_lags(&self.core, &topic, children).await
+    }
+
+    /// How far the partitions that come to this node have got.
+    #[must_use]
+    pub fn moves(&self) -> Vec<MoveProgress> {
+        self.core.moves.progress()
     }
 
     /// Serves a call of another node; `None` if it is not one of the engine's.

@@ -43,6 +43,9 @@ pub enum ProduceError {
     /// The node is stopping.
     #[error("this node is stopping and takes no new produce; send it to another node")]
     Stopping,
+    /// The node is being taken out of its cluster.
+    #[error("this node is being decommissioned and takes no new produce; send it to another node")]
+    Draining,
 }
 
 impl ProduceError {
@@ -58,7 +61,8 @@ impl ProduceError {
             | Self::OwnerDown
             | Self::DiskFull
             | Self::LogLatched
-            | Self::Stopping => Effect::None,
+            | Self::Stopping
+            | Self::Draining => Effect::None,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
-use veena_contract::{LogId, Offset, PartitionIndex, TopicId, limits};
+use veena_contract::{LogId, MoveToken, Offset, PartitionIndex, TopicId, limits};
 use veena_storage::partition::{LogReader, PartitionLog};
 
 use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
@@ -22,6 +22,8 @@ use crate::scrub::Scrubbed;
 use crate::settle::SettleStore;
 use crate::stats::{LogNumbers, PartitionCounts};
 use crate::streams::StreamTable;
+
+pub mod moving;
 
 /// Which partition of which incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +67,13 @@ pub enum OwnerSlot {
         retry_at: MonoMs,
         /// How long the wait after the next failure is.
         backoff_ms: u64,
+    },
+    /// Stopped, to be handed over to another node.
+    Frozen {
+        /// The log as it ends, still read from.
+        owner: Box<Owner>,
+        /// By which move.
+        token: MoveToken,
     },
     /// The topic is gone: never opened again.
     Gone,
@@ -114,6 +123,8 @@ pub struct Partition {
     has_grown: AtomicBool,
     last_used: AtomicU64,
     scrubbed: Mutex<Option<Scrubbed>>,
+    /// Leases that came with the partition from its former owner; there until the log is opened here.
+    arrived: Mutex<Option<moving::Arrived>>,
 }
 
 /// The log cannot be opened now.
@@ -141,6 +152,7 @@ impl Partition {
             has_grown: AtomicBool::new(false),
             last_used: AtomicU64::new(0),
             scrubbed: Mutex::new(None),
+            arrived: Mutex::new(None),
         }
     }
 
@@ -200,12 +212,17 @@ impl Partition {
 
     /// Blocking. Makes sure the slot is open; the caller holds it.
     pub fn open_slot(self: &Arc<Self>, core: &Core, slot: &mut OwnerSlot) -> Result<Arc<Serving>, NotOpen> {
-        let now = core.now_ms();
         if !matches!(slot, OwnerSlot::Open(_)) && !core.may_open(self.id) {
             return Err(NotOpen);
         }
+        self.open_own(core, slot)
+    }
+
+    /// As [`open_slot`](Self::open_slot), of a partition that is known to be this node's.
+    fn open_own(self: &Arc<Self>, core: &Core, slot: &mut OwnerSlot) -> Result<Arc<Serving>, NotOpen> {
+        let now = core.now_ms();
         let backoff_ms = match slot {
-            OwnerSlot::Gone => return Err(NotOpen),
+            OwnerSlot::Gone | OwnerSlot::Frozen { .. } => return Err(NotOpen),
             OwnerSlot::Failed { retry_at, .. } if *retry_at > now => return Err(NotOpen),
             OwnerSlot::Failed { backoff_ms, latched, .. } => {
                 drop(latched.take());
@@ -246,6 +263,8 @@ impl Partition {
                 core.fanout.suspects.on_opened(core, self.id, &table);
                 *slot = OwnerSlot::Open(Box::new(Owner { log, table }));
                 self.serving.store(Some(Arc::clone(&serving)));
+                // Only now: who finds that nothing is arriving looks for a lease there.
+                self.has_arrived();
                 *self.asleep.lock() = None;
                 self.touch(now);
                 core.note_open(self.id);
@@ -286,7 +305,11 @@ impl Partition {
             return Arc::clone(&former.leases);
         }
         let state = self.restored_state(core, log.log_id(), log.log_end(), is_new);
-        Arc::new(Mutex::new(LeaseTable::restore(&state)))
+        let mut leases = LeaseTable::restore(&state);
+        if let Some(arrived) = &*self.arrived.lock() {
+            leases.take_over(arrived);
+        }
+        Arc::new(Mutex::new(leases))
     }
 
     fn restored_state(&self, core: &Core, log: LogId, log_end: Offset, is_new: bool) -> SettleState {
@@ -310,7 +333,7 @@ impl Partition {
         let latched = match std::mem::replace(slot, OwnerSlot::Closed) {
             OwnerSlot::Open(owner) => Some(owner),
             OwnerSlot::Failed { latched, .. } => latched,
-            OwnerSlot::Closed | OwnerSlot::Gone => None,
+            OwnerSlot::Closed | OwnerSlot::Frozen { .. } | OwnerSlot::Gone => None,
         };
         *slot = OwnerSlot::Failed { latched, retry_at: core.now_ms() + OPEN_BACKOFF_MS_MIN, backoff_ms: OPEN_BACKOFF_MS_MIN };
         info!(partition = %self.dir.display(), "a partition log takes no more commits after a failure and will be opened anew");
@@ -328,7 +351,7 @@ impl Partition {
     ///
     /// Blocking. Says whether it closed.
     pub fn close_if_idle(&self, core: &Core, slot: &mut OwnerSlot) -> bool {
-        let Some(serving) = self.serving() else {
+        let Some(serving) = self.serving().filter(|_| !matches!(slot, OwnerSlot::Frozen { .. })) else {
             return false;
         };
         let is_quiet = self.queue.lock().is_empty() && self.inbox.lock().is_empty();

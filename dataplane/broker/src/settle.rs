@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{error, info};
-use veena_contract::{Confirmed, LinkGone, LogId, PartitionIndex, limits};
+use veena_contract::{AttachEpoch, Confirmed, CopyMoved, LinkGone, LogId, PartitionIndex, limits};
 use veena_storage::journal::{Change, Journal, JournalError};
 
 use crate::consume::frontier;
@@ -111,6 +111,17 @@ impl SettleStore {
     /// Forgets the position of an attachment's cursor in one parent partition; written with the next round.
     pub fn forget_cursor(&self, why: &Confirmed<LinkGone>, index: PartitionIndex) {
         self.put((KIND_CURSOR, position::key(why.fact().epoch, index).to_vec()), None);
+    }
+
+    /// Keeps the position with which a cursor comes here with its partition, or that it comes with none: what this node kept of it before, when
+    /// it owned the partition, is old.
+    pub fn replace_cursor(&self, epoch: AttachEpoch, index: PartitionIndex, position: Option<Bytes>) {
+        self.put((KIND_CURSOR, position::key(epoch, index)), position);
+    }
+
+    /// Forgets the position of a cursor in a partition that has moved to another node; written with the next round.
+    pub fn forget_moved_cursor(&self, why: &Confirmed<CopyMoved>, epoch: AttachEpoch) {
+        self.put((KIND_CURSOR, position::key(epoch, why.fact().index)), None);
     }
 
     fn put(&self, key: Key, value: Option<Bytes>) {

@@ -15,6 +15,7 @@ use veena_storage::disk::{DirEntry, Disk};
 use crate::consume::reserve;
 use crate::core::Core;
 use crate::layout;
+use crate::owners::moves::reclaim;
 use crate::partition::{OwnerSlot, Partition, PartitionId};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
@@ -185,6 +186,9 @@ async fn retain_one(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partit
     let was_closed = partition.serving().is_none();
     // A log whose writer is busy has its turn in the next round: one that hangs holds up nobody.
     let Ok(mut slot) = Arc::clone(&partition.owner).try_lock_owned() else { return };
+    if matches!(*slot, OwnerSlot::Frozen { .. }) || !core.may_serve(partition.id) {
+        return;
+    }
     let (worker, target) = (Arc::clone(core), Arc::clone(partition));
     core.ports
         .write_io
@@ -248,10 +252,12 @@ pub async fn follow_catalog(core: Arc<Core>) {
                 None => end_topic(&core, id, &topic),
             }
         }
+        core.moves.reconcile(&core, &view);
         core.fanout.reconcile(&core, &view);
         let has_ending = !core.fanout.forget_ended(&core).await;
         if has_leftovers {
-            has_leftovers = !remove_leftovers(&core, &mut is_listing_failing).await;
+            let are_topics_clean = remove_leftovers(&core, &mut is_listing_failing).await;
+            has_leftovers = !reclaim::run(&core).await || !are_topics_clean;
         }
         tokio::select! {
             () = core.ports.catalog.changed(seen) => has_leftovers = true,
@@ -316,7 +322,7 @@ async fn remove_leftovers(core: &Arc<Core>, is_listing_failing: &mut bool) -> bo
 }
 
 /// The entries of a directory; of one that is not there, none.
-fn list_existing(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<DirEntry>> {
+pub(crate) fn list_existing(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<DirEntry>> {
     match disk.list(dir) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         listed => listed,
@@ -330,25 +336,30 @@ fn list_topic_dirs(core: &Core) -> io::Result<Vec<(TenantId, TopicId)>> {
     Ok(entries.filter(|entry| entry.is_dir).filter_map(|entry| Some((tenant.clone(), entry.name.parse().ok()?))).collect())
 }
 
-/// Destroying begins with a rename: what was set aside by mistake can be put back within the grace time.
 fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> io::Result<()> {
-    let disk = &core.ports.disk;
     let TopicGone { tenant, topic } = why.fact();
     let from = layout::topic_dir(&core.config.data_dir, tenant, *topic);
-    let quarantine = layout::quarantine_dir(&core.config.data_dir);
-    disk.create_dir_all(&quarantine)?;
-    disk.sync_dir(&core.config.data_dir)?;
-    let to = quarantine.join(format!("{:013}-topic-{tenant}-{topic}", core.ports.clock.now_ms()));
-    // 1 renamed   2 target directory synced   3 source directory synced    — a crash in between leaves the directory under one name
-    disk.rename(&from, &to)?;
-    disk.sync_dir(&quarantine)?;
-    if let Some(parent) = from.parent() {
-        disk.sync_dir(parent)?;
-    }
+    let to = set_aside(core, &from, &format!("topic-{tenant}-{topic}"))?;
     core.forget_prepared(&from);
     core.quarantined_bytes.fetch_add(bytes_below(core, &to), Ordering::Relaxed);
     info!(%topic, applied = why.applied().0, "a deleted topic's directory was set aside");
     Ok(())
+}
+
+/// Destroying begins with a rename: what was set aside by mistake can be put back within the grace time.
+pub(crate) fn set_aside(core: &Core, from: &Path, name: &str) -> io::Result<PathBuf> {
+    let disk = &core.ports.disk;
+    let quarantine = layout::quarantine_dir(&core.config.data_dir);
+    disk.create_dir_all(&quarantine)?;
+    disk.sync_dir(&core.config.data_dir)?;
+    let to = quarantine.join(format!("{:013}-{name}", core.ports.clock.now_ms()));
+    // 1 renamed   2 target directory synced   3 source directory synced    — a crash in between leaves the directory under one name
+    disk.rename(from, &to)?;
+    disk.sync_dir(&quarantine)?;
+    if let Some(parent) = from.parent() {
+        disk.sync_dir(parent)?;
+    }
+    Ok(to)
 }
 
 /// What former lives set aside.
@@ -409,7 +420,7 @@ fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
 }
 
 /// The bytes of all files below a directory. What cannot be listed counts nothing here, and is counted as failed.
-fn bytes_below(core: &Core, dir: &Path) -> u64 {
+pub(crate) fn bytes_below(core: &Core, dir: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![dir.to_owned()];
     while let Some(dir) = left.pop() {

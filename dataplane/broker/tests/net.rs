@@ -223,6 +223,8 @@ pub struct Cluster {
     pub members: Vec<Member>,
     seed: u64,
     io: Io,
+    /// How much later than it changes the nodes see the catalog, at most.
+    lag_ms_max: Option<u64>,
 }
 
 impl Cluster {
@@ -231,16 +233,21 @@ impl Cluster {
     }
 
     pub async fn start_with(seed: u64, config: BrokerConfig) -> Self {
-        Self::start_on(seed, config, Io::inline()).await
+        Self::start_on(seed, config, Io::inline(), None).await
+    }
+
+    /// With nodes that see changes of the catalog late, each at another time.
+    pub async fn start_lagging(seed: u64) -> Self {
+        Self::start_on(seed, small_config(), Io::inline(), Some(150)).await
     }
 
     /// With file calls on threads, as in a real node: one that stands still holds up who waits for it alone.
     pub async fn start_on_threads(seed: u64) -> Self {
-        Self::start_on(seed, small_config(), Io::threads(24)).await
+        Self::start_on(seed, small_config(), Io::threads(24), None).await
     }
 
-    async fn start_on(seed: u64, config: BrokerConfig, io: Io) -> Self {
-        let mut cluster = Self { net: Net::new(), catalog: FakeCatalog::new(), members: Vec::new(), seed, io };
+    async fn start_on(seed: u64, config: BrokerConfig, io: Io, lag_ms_max: Option<u64>) -> Self {
+        let mut cluster = Self { net: Net::new(), catalog: FakeCatalog::new(), members: Vec::new(), seed, io, lag_ms_max };
         for name in NODES {
             let disk = MemDisk::new();
             let node = cluster.open(name, &disk, &config, &Arc::clone(&cluster.catalog)).await;
@@ -251,6 +258,10 @@ impl Cluster {
 
     async fn open(&mut self, name: &str, disk: &MemDisk, config: &BrokerConfig, catalog: &Arc<FakeCatalog>) -> Node {
         self.seed += 1;
+        let catalog = &match self.lag_ms_max {
+            Some(lag_ms_max) => catalog.follow(Seeded::new(self.seed), lag_ms_max),
+            None => Arc::clone(catalog),
+        };
         let client = Arc::new(Line { me: node_id(name), net: Arc::clone(&self.net) });
         let peers = Peers { me: node_id(name), client, directory: Arc::new(All) };
         let node = Node::start_among(Arc::new(disk.clone()), catalog, self.seed, config.clone(), self.io.clone(), peers).await;

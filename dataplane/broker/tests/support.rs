@@ -1,6 +1,6 @@
 //! A node's engine on an in-memory disk, with a catalog that is a plain value: enough to run every path without a network or a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,11 +15,25 @@ use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
 use veena_broker::ports::{BrokerConfig, BrokerPorts, Peers};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, Entropy, Key, LeaderPort, LogIndex, Offset,
-    ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId, TopicName, TopicRecord, WallClock, Witness,
+    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, Entropy, Frozen, Key, LeaderPort,
+    LogIndex, Move, Offset, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId, TopicName,
+    TopicRecord, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
+
+/// What becomes of a proposed change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proposal {
+    /// It is made, or refused.
+    Made,
+    /// It certainly is not made.
+    NeverSent,
+    /// It is made, and nobody hears of it.
+    MadeUnheard,
+    /// It is on its way for long, and nobody hears of it.
+    Late,
+}
 
 /// A catalog that tests change by hand.
 pub struct FakeCatalog {
@@ -29,6 +43,12 @@ pub struct FakeCatalog {
     asked: AtomicU64,
     /// What the node sees while it is behind.
     behind: RwLock<Option<Arc<CatalogView>>>,
+    /// What becomes of the next proposals.
+    proposals: Mutex<VecDeque<Proposal>>,
+    /// Proposals that were lost on the way, and may still come.
+    late: Mutex<Vec<Command>>,
+    /// Who knows first; then this is what one node sees of it.
+    leader: Option<Arc<Self>>,
     /// What happens while somebody looks: after the view was taken, and before they have it.
     while_looking: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -37,8 +57,96 @@ impl FakeCatalog {
     pub fn new() -> Arc<Self> {
         let is_leaderless = AtomicBool::new(false);
         let (view, behind) = (RwLock::default(), RwLock::default());
-        let while_looking = Mutex::default();
-        Arc::new(Self { view, version: watch::channel(0).0, is_leaderless, asked: AtomicU64::new(0), behind, while_looking })
+        let (proposals, late, while_looking) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let version = watch::channel(0).0;
+        let leader = None;
+        Arc::new(Self { view, version, is_leaderless, asked: AtomicU64::new(0), behind, proposals, late, leader, while_looking })
+    }
+
+    /// What one node sees of this catalog: the same, up to so many milliseconds later. At first it sees everything, as a node that has come
+    /// into its cluster does.
+    pub fn follow(self: &Arc<Self>, entropy: Arc<Seeded>, lag_ms_max: u64) -> Arc<Self> {
+        let mut follower = Arc::into_inner(Self::new()).expect("just made");
+        follower.leader = Some(Arc::clone(self));
+        *follower.view.get_mut() = Arc::clone(&self.view.read());
+        follower.version.send_replace(self.view.read().applied.0);
+        let follower = Arc::new(follower);
+        let (weak, mut newer) = (Arc::downgrade(&follower), self.version.subscribe());
+        tokio::spawn(async move {
+            while newer.changed().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(entropy.next_u64() % lag_ms_max.max(1))).await;
+                let Some(follower) = weak.upgrade() else { return };
+                let Some(leader) = &follower.leader else { return };
+                let _seen = newer.borrow_and_update();
+                let view = Arc::clone(&leader.view.read());
+                let applied = view.applied.0;
+                *follower.view.write() = view;
+                follower.version.send_replace(applied);
+            }
+        });
+        follower
+    }
+
+    /// The next proposals fare so, in this order.
+    pub fn next_proposals(&self, fates: impl IntoIterator<Item = Proposal>) {
+        self.proposals.lock().extend(fates);
+    }
+
+    /// Proposals fare well again.
+    pub fn forget_proposals(&self) {
+        self.proposals.lock().clear();
+    }
+
+    /// What was lost on the way comes after all.
+    pub fn deliver_late(&self) {
+        for command in std::mem::take(&mut *self.late.lock()) {
+            let _refused = self.apply(command);
+        }
+    }
+
+    /// Changes who owns a partition, by the rules of the metastore.
+    pub fn apply(&self, command: Command) -> Result<(), CommandError> {
+        let at = match &command {
+            Command::BeginMove { at, .. }
+            | Command::FreezePartition { at, .. }
+            | Command::FlipOwner { at, .. }
+            | Command::AbortMove { at, .. } => at.clone(),
+            other => panic!("tests change the catalog by hand: {other:?}"),
+        };
+        let record = self.view.read().topic_by_id(at.topic).cloned().ok_or(CommandError::TopicNotFound)?;
+        let mut record = TopicRecord::clone(&record);
+        let owner = &mut record.owners[usize::try_from(at.index.0).expect("small")];
+        let of = |owner: &Ownership, token| owner.moving.as_ref().is_some_and(|moving| moving.token == token);
+        let is_so = owner.epoch == at.epoch
+            && match &command {
+                Command::BeginMove { to, .. } => owner.moving.is_none() && owner.node != *to,
+                Command::FreezePartition { token, end, .. } => {
+                    let frozen = owner.moving.as_ref().and_then(|moving| moving.frozen);
+                    of(owner, *token) && frozen.is_none_or(|frozen| frozen.end == *end)
+                }
+                Command::FlipOwner { token, .. } => of(owner, *token) && owner.is_frozen(),
+                Command::AbortMove { token, .. } => of(owner, *token),
+                _ => false,
+            };
+        if !is_so {
+            return Err(CommandError::OwnershipChanged);
+        }
+        match command {
+            Command::BeginMove { to, token, .. } => owner.moving = Some(Move { to, token, frozen: None }),
+            Command::FreezePartition { end, .. } => {
+                if let Some(moving) = &mut owner.moving {
+                    moving.frozen = Some(Frozen { end });
+                }
+            }
+            Command::FlipOwner { .. } => {
+                let to = owner.moving.take().expect("a move").to;
+                *owner = Ownership::new(to, owner.epoch.next());
+            }
+            _ => owner.moving = None,
+        }
+        record.revision += 1;
+        self.put(record);
+        Ok(())
     }
 
     /// From here on the node sees this; the leader knows better.
@@ -85,6 +193,18 @@ impl FakeCatalog {
         });
     }
 
+    /// A node is being taken out of the cluster, or is not.
+    pub fn drain(&self, node: &str, draining: bool) {
+        let node = veena_contract::NodeId(Arc::from(node));
+        self.change(|view| {
+            if draining {
+                view.draining.insert(node);
+            } else {
+                view.draining.remove(&node);
+            }
+        });
+    }
+
     pub fn remove(&self, id: TopicId) {
         self.change(|view| {
             if let Some(record) = view.by_id.remove(&id) {
@@ -112,14 +232,42 @@ impl Catalog for FakeCatalog {
 }
 
 impl CatalogWriter for FakeCatalog {
-    fn propose(&self, _: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
-        Box::pin(async { Err(ProposeError::Unavailable { reason: "tests change the catalog by hand".into() }) })
+    fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        if let Some(leader) = &self.leader {
+            return Box::pin(async move {
+                let made = leader.propose(command).await;
+                // As the answer to a change is given once the node that asked for it has applied it; a refusal too.
+                let applied = leader.view.read().applied.0;
+                let mut version = self.version.subscribe();
+                version.wait_for(|seen| *seen >= applied).await.map(drop).expect("invariant: the sender lives here");
+                made
+            });
+        }
+        Box::pin(async move {
+            let reason = || "in this test".to_owned();
+            match self.proposals.lock().pop_front().unwrap_or(Proposal::Made) {
+                Proposal::Made => self.apply(command)?,
+                Proposal::NeverSent => return Err(ProposeError::Unavailable { reason: reason() }),
+                Proposal::MadeUnheard => {
+                    let _refused = self.apply(command);
+                    return Err(ProposeError::Uncertain { reason: reason() });
+                }
+                Proposal::Late => {
+                    self.late.lock().push(command);
+                    return Err(ProposeError::Uncertain { reason: reason() });
+                }
+            }
+            Ok(Arc::clone(&self.view.read()))
+        })
     }
 }
 
 impl LeaderPort for FakeCatalog {
     fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        if let Some(leader) = &self.leader {
+            return leader.confirmed_view();
+        }
         Box::pin(async {
             if self.is_leaderless.load(Ordering::Relaxed) {
                 return Err(ProposeError::Unavailable { reason: "there is no leader".into() });

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ids::{LogIndex, NodeId, TenantId, TopicId};
+use crate::ids::{LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
 use crate::names::TopicName;
 use crate::problem::Effect;
-use crate::records::{Command, CommandError, TopicRecord};
+use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
 
 /// A boxed future, for traits that are used as objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -25,6 +25,8 @@ pub struct CatalogView {
     pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
     /// The nodes that are being taken out of the cluster: they get nothing new.
     pub draining: OrdSet<NodeId>,
+    /// Those of them that have nothing any more and do not come back.
+    pub leaving: OrdSet<NodeId>,
 }
 
 impl CatalogView {
@@ -38,6 +40,14 @@ impl CatalogView {
     #[must_use]
     pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicRecord>> {
         self.by_id.get(&id)
+    }
+
+    /// The moves that are under way: of which topic and partition, from whom, and which.
+    pub fn moves(&self) -> impl Iterator<Item = (&TopicRecord, PartitionIndex, &Ownership, &Move)> {
+        self.by_id.values().flat_map(|topic| {
+            let owners = (0..).map(PartitionIndex).zip(&topic.owners);
+            owners.filter_map(|(index, owner)| Some((topic.as_ref(), index, owner, owner.moving.as_ref()?)))
+        })
     }
 
     /// How many partitions this node owns.

@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod clock;
+pub mod cluster;
 pub mod ids;
 pub mod limits;
 pub mod map;
@@ -17,14 +18,14 @@ pub mod witness;
 
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
 pub use clock::{Entropy, WallClock};
+pub use cluster::{ForgetError, Member, Members, Obstacle, ObstacleCode, Standing};
 pub use ids::{
     AttachEpoch, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId,
     TopicId, WalSeq,
 };
 pub use names::{HeaderName, InvalidName, Key, TopicName};
 pub use peer::{
-    CallerGone, Member, Members, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest,
-    PeerService,
+    CallerGone, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService,
 };
 pub use problem::{Effect, ErrorCode};
 pub use records::{

@@ -320,10 +320,51 @@ pub const OWNER_ENDINGS_MAX: usize = 1_024;
 /// How many ends of claims and tokens wait to be told to one owner before the oldest are given up: their leases end by themselves.
 pub const OWNER_ENDINGS_QUEUED_MAX: usize = 65_536;
 
+/// How much of a partition that moves is in one call.
+pub const MOVE_PIECE_BYTES: usize = 1024 * 1024;
+/// A partition that moves is asked for by its new owner once so little of it is missing: what is missing then is copied while nobody serves it.
+pub const MOVE_REST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Or after so many rounds of copying: what is written as fast as it can be copied would never move otherwise.
+pub const MOVE_ROUNDS_MAX: u32 = 16;
+/// How long one piece of a copy may take.
+pub const MOVE_PIECE_MS_MAX: u64 = 10_000;
+/// How long handing a partition over may take, with the change of metadata that records it.
+pub const MOVE_FREEZE_MS_MAX: u64 = METADATA_PROPOSE_MS_MAX + 5_000;
+/// How long a move that did not get on pauses before it is tried again; twice as long with each failure.
+pub const MOVE_RETRY_MS_MIN: u64 = 100;
+/// The same, at most.
+pub const MOVE_RETRY_MS_MAX: u64 = 2_000;
+/// How many leases of one partition move with it; the messages of others are delivered again.
+pub const MOVE_LEASES_MAX: usize = 262_144;
+
 /// How long a node that stops waits for others to hear that its connections end. They find out by themselves too.
 pub const PEER_CLOSE_MS_MAX: u64 = 500;
 /// How long a node waits for another to say that it is there.
 pub const MEMBER_ANSWER_MS_MAX: u64 = 1_000;
+/// How often a node asks the others whether they are there.
+pub const MEMBER_WATCH_MS: u64 = 1_000;
+/// A member that was silent for this long is given nothing, and while one is, nothing is moved that need not be.
+pub const MEMBER_SILENT_MS: u64 = 5_000;
+/// A member that was silent for this long is dead, until it is heard again.
+pub const MEMBER_DEAD_MS: u64 = 30_000;
+/// How far the clock of a node may be from the leader's, beyond what cannot be known: leases and retention are reckoned with it.
+pub const CLOCK_OFF_MS_MAX: u64 = 2_000;
+/// How often the leader looks whether partitions have to move.
+pub const CONTROL_EVERY_MS: u64 = 1_000;
+/// How many partitions are moved at once.
+pub const MOVES_MAX: usize = 8;
+/// How many of them from or to one node.
+pub const MOVES_PER_NODE_MAX: usize = 4;
+/// A move whose target is alive and has not taken over within this time after the owner had stopped is aborted, so that the owner goes on.
+pub const MOVE_FROZEN_MS_MAX: u64 = 30_000;
+/// How long a partition whose move was aborted is left where it is.
+pub const MOVE_REST_MS: u64 = 60_000;
+/// Partitions are moved for balance only after the members have been the same, and all there, for this long.
+pub const REBALANCE_AFTER_MS: u64 = 30_000;
+/// How many voters stay when a node is decommissioned.
+pub const VOTERS_MIN: usize = 3;
+/// How long what was being taken out stays marked once it is no member: what was begun before may still name it as an owner, and is refused.
+pub const DRAINED_MARK_MS: u64 = 2 * METADATA_PROPOSE_MS_MAX;
 /// How long a start waits to come into its cluster, before it says what it waits for and begins anew.
 pub const CLUSTER_ENTER_MS_MAX: u64 = 10_000;
 /// How many former lives a metastore names. One more is begun by each restore and each recovery.
@@ -337,9 +378,12 @@ pub const VOTERS_UNASKED_MAX: usize = 5;
 pub const PROMOTE_AGAIN_MS: u64 = 1_000;
 
 const _: () = {
+    assert!(MEMBER_ANSWER_MS_MAX + MEMBER_WATCH_MS < MEMBER_SILENT_MS && MEMBER_SILENT_MS < MEMBER_DEAD_MS, "a lost answer is no silence");
+    assert!(MOVES_PER_NODE_MAX <= MOVES_MAX);
     assert!(PEER_KEEP_ALIVE_MS * 3 <= PEER_SILENCE_MS_MAX, "a lost probe or two are no silence");
     assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");
     assert!(OWNER_CATCH_UP_MS_MAX < OWNER_ANSWER_MS_MAX);
+    assert!(MOVE_LEASES_MAX * 24 + SETTLE_VALUE_BYTES_MAX + 4 * 1024 * 1024 <= PEER_DATA_BYTES_MAX, "every partition can be handed over");
     assert!(OWNER_CALL_PARTITIONS_MAX * 12 + 64 <= PEER_WAIT_BYTES_MAX);
     assert!(OWNER_ENDINGS_MAX * 11 + 64 <= PEER_SETTLE_BYTES_MAX);
     assert!(ACK_BATCH_HANDLES_MAX * 28 + 64 <= PEER_SETTLE_BYTES_MAX);

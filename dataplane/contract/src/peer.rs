@@ -294,25 +294,6 @@ pub trait NodeDirectory: Send + Sync + 'static {
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr>;
 }
 
-/// One member of the cluster, as the node that answers sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name and where it listens.
-    pub peer: PeerAddr,
-    /// Did it answer just now?
-    pub is_alive: bool,
-    /// Does it vote on metadata? A learner only follows.
-    pub is_voter: bool,
-    /// Does it lead? `None` if no leader is known.
-    pub is_leader: Option<bool>,
-}
-
-/// What else is known of the members.
-pub trait Members: NodeDirectory {
-    /// Asks every member whether it is there, and waits for the answers a little while.
-    fn members(&self) -> BoxFuture<'_, Vec<Member>>;
-}
-
 /// Is the caller of a request still there? For whoever is about to do something that cannot be undone.
 #[derive(Clone, Debug, Default)]
 pub struct CallerGone(Arc<AtomicBool>);

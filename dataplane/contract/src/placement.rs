@@ -1,13 +1,16 @@
 //! Who owns a partition that is new. Pure: the same nodes and the same topic give the same owners.
 
-use crate::ids::{NodeId, TopicId};
-use crate::records::Ownership;
+use crate::ids::{NodeId, PartitionIndex, TopicId};
+use crate::records::{Ownership, partner_of};
 
 /// Owners for `count` partitions that are added to a topic behind those that it has, spread over `nodes`: each goes to a node that has the
 /// fewest of this topic; among equals they go round, from behind the last one on. Where the first one goes is drawn from the topic's id, so
 /// that topics of one partition do not all land on one node. Without nodes nobody owns anything.
+///
+/// A child's partition does not go where the `parent`'s is that it goes with, as far as that leaves the nodes equal: whoever loses a node
+/// loses one of the two then.
 #[must_use]
-pub fn owners_of_added(nodes: &[NodeId], topic: TopicId, owned: &[Ownership], count: u32) -> Vec<NodeId> {
+pub fn owners_of_added(nodes: &[NodeId], topic: TopicId, owned: &[Ownership], parent: &[Ownership], count: u32) -> Vec<NodeId> {
     let mut nodes: Vec<&NodeId> = nodes.iter().collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -26,14 +29,14 @@ pub fn owners_of_added(nodes: &[NodeId], topic: TopicId, owned: &[Ownership], co
         None => usize::try_from(topic.0 % nodes.len() as u64).unwrap_or_default(),
     };
     let mut owners = Vec::new();
-    for _ in 0..count {
+    for index in (0..count).map(|added| u32::try_from(owned.len()).unwrap_or(u32::MAX).saturating_add(added)) {
         let fewest = counts.iter().min().copied().unwrap_or_default();
-        while counts[next] > fewest {
-            next = (next + 1) % nodes.len();
-        }
-        counts[next] += 1;
-        owners.push(nodes[next].clone());
-        next = (next + 1) % nodes.len();
+        let partner = partner_of(parent, PartitionIndex(index)).map(|owner| &owner.node);
+        let round = || (0..nodes.len()).map(|step| (next + step) % nodes.len()).filter(|at| counts[*at] == fewest);
+        let at = round().find(|at| Some(nodes[*at]) != partner).or_else(|| round().next()).unwrap_or(next);
+        counts[at] += 1;
+        owners.push(nodes[at].clone());
+        next = (at + 1) % nodes.len();
     }
     owners
 }
@@ -55,7 +58,7 @@ mod tests {
     }
 
     fn added(of: &str, topic: u64, before: &str, count: u32) -> String {
-        owners_of_added(&nodes(of), TopicId(topic), &owned(before), count).iter().map(NodeId::to_string).collect()
+        owners_of_added(&nodes(of), TopicId(topic), &owned(before), &[], count).iter().map(NodeId::to_string).collect()
     }
 
     #[test]
@@ -75,12 +78,26 @@ mod tests {
     }
 
     #[test]
+    fn a_partition_of_a_child_is_not_where_its_parents_is_if_that_can_be() {
+        let child = |of: &str, topic, parent: &str, count| -> String {
+            owners_of_added(&nodes(of), TopicId(topic), &[], &owned(parent), count).iter().map(NodeId::to_string).collect()
+        };
+        assert_eq!(child("abc", 0, "abca", 4), "bcab");
+        assert_eq!(child("abc", 1, "bcab", 4), "cabc");
+        assert_eq!(child("ab", 0, "ab", 4), "baba", "each with the parent's partition that it goes with");
+        assert_eq!(child("a", 0, "a", 2), "aa", "there is no other node");
+        assert_eq!(child("abc", 0, "aaa", 3), "bca", "the nodes stay equal");
+        assert_eq!(child("abc", 0, "zzz", 2), "ab", "the parent's owner is no member any more");
+    }
+
+    #[test]
     fn no_node_has_two_more_than_another() {
-        for (of, topic, count, more) in cases() {
+        let parents = [owned(""), owned("abcdefg"), owned("a")];
+        for ((of, topic, count, more), parent) in cases().flat_map(|case| parents.iter().map(move |parent| (case, parent))) {
             let members = &nodes("abcdefg")[..of];
-            let first = owners_of_added(members, TopicId(topic), &[], count);
+            let first = owners_of_added(members, TopicId(topic), &[], parent, count);
             let before: Vec<_> = first.iter().map(|node| Ownership::new(node.clone(), OwnershipEpoch(1))).collect();
-            let then = owners_of_added(members, TopicId(topic), &before, more);
+            let then = owners_of_added(members, TopicId(topic), &before, parent, more);
             assert_eq!((first.len(), then.len()), (count as usize, more as usize));
             let mut counts: BTreeMap<&NodeId, u32> = members.iter().map(|node| (node, 0)).collect();
             for node in first.iter().chain(&then) {

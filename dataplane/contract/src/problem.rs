@@ -123,6 +123,10 @@ codes! {
     ClientGone = "client_gone", false, Possible;
     /// The request was not sent in time.
     RequestTimeout = "request_timeout", true, None;
+    /// The node is being taken out of its cluster and takes no new messages.
+    Draining = "draining", true, None;
+    /// A node cannot be taken out of its cluster, or not kept any more.
+    Blocked = "blocked", false, None;
 }
 
 #[cfg(test)]

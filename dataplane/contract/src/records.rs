@@ -194,11 +194,23 @@ impl TopicRecord {
         self.owners.get(usize::try_from(index.get()).ok()?)
     }
 
+    /// The owner of the partition of this topic that partition `child` of a child goes with.
+    #[must_use]
+    pub fn partner_of(&self, child: PartitionIndex) -> Option<&Ownership> {
+        partner_of(&self.owners, child)
+    }
+
     /// The retention a delayed child of `delay_ms` needs: its delay and an hour (0 satisfies every delay).
     #[must_use]
     pub fn retention_covers(retention_ms: u64, delay_ms: u64) -> bool {
         retention_ms == 0 || delay_ms == 0 || retention_ms >= delay_ms.saturating_add(limits::RETENTION_MS_MIN)
     }
+}
+
+/// Among the owners of a parent's partitions, the one that a child's partition goes with.
+pub(crate) fn partner_of(parent: &[Ownership], child: PartitionIndex) -> Option<&Ownership> {
+    let index = usize::try_from(child.get()).ok()?.checked_rem(parent.len())?;
+    parent.get(index)
 }
 
 /// A child to attach as part of a command. Ids and streams are minted by the proposer, so that applying is deterministic.
@@ -362,6 +374,16 @@ pub enum Command {
         /// Is it?
         draining: bool,
     },
+    /// Lets a node go that is being taken out and has no partitions. From here on that is not taken back: it ceases to be a member.
+    LetGo {
+        /// Which node.
+        node: NodeId,
+    },
+    /// Forgets that a node was taken out. Proposed when it has long ceased to be a member.
+    NodeGone {
+        /// Which node.
+        node: NodeId,
+    },
 }
 
 impl Command {
@@ -381,7 +403,9 @@ impl Command {
             | Self::FreezePartition { .. }
             | Self::FlipOwner { .. }
             | Self::AbortMove { .. }
-            | Self::SetDraining { .. } => FeatureLevel::MOVES,
+            | Self::SetDraining { .. }
+            | Self::LetGo { .. }
+            | Self::NodeGone { .. } => FeatureLevel::MOVES,
         }
     }
 }
@@ -466,4 +490,18 @@ pub enum CommandError {
     /// The partition is owned by another, or moves otherwise, than the proposer read.
     #[error("the ownership of the partition changed since it was read")]
     OwnershipChanged,
+    /// The node cannot be let go, or kept, any more or yet.
+    #[error("{node} {reason}")]
+    NodeChanged {
+        /// Which node.
+        node: NodeId,
+        /// What is so.
+        reason: String,
+    },
+    /// A node that is being taken out of the cluster gets nothing new.
+    #[error("{node} is being decommissioned and gets no new partitions")]
+    NodeDraining {
+        /// Which node.
+        node: NodeId,
+    },
 }

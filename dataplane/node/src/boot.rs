@@ -120,7 +120,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     // 2 the metadata log and the metastore: the engine must know which topics live
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
     let runtime = Runtime::new(Arc::clone(&entropy));
-    let (metastore, peers) = open_metastore(&data, log, port, &runtime).await?;
+    let (metastore, peers) = open_metastore(&data, log, port, &runtime, &clock).await?;
     let settled = leaving.run_until_cancelled(settle_in(data, &metastore, config, peers.as_ref(), &runtime, &disk, &write_io)).await;
     let data = match settled.unwrap_or(Err(BootError::Stopped)) {
         Ok(data) => data,
@@ -161,8 +161,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
 
     if let Some(plane) = &peers {
         plane.serve_engine(broker.clone());
-        let voting = cluster::become_voter(metastore.clone(), data.node.clone(), tasks.token().clone());
-        tasks.spawn("become-voter", OnExit::Log, voting);
+        plane.take_part(&tasks, Arc::clone(&entropy));
     }
     tasks.spawn("room-watch", OnExit::Shutdown, room.run(tasks.token().clone()));
     tasks.spawn("follow-metadata", OnExit::Shutdown, follow(tasks.token().clone()));
@@ -188,11 +187,12 @@ async fn open_metastore<L: LogStore>(
     log: L,
     port: Option<PeerPort>,
     runtime: &Runtime,
+    clock: &Arc<dyn WallClock>,
 ) -> Result<(Metastore, Option<PeerPlane>), StartError> {
     match port {
         None => Ok((Metastore::start(MetastoreConfig::new(data.node.clone()), log, runtime.clone()).await?, None)),
         Some(port) => {
-            let plane = port.serve(data, log, runtime).await?;
+            let plane = port.serve(data, log, runtime, Arc::clone(clock)).await?;
             Ok((plane.metastore.clone(), Some(plane)))
         }
     }

@@ -36,6 +36,13 @@ pub fn openapi_json() -> String {
     document().to_pretty_json().expect("invariant: our own document has string keys and no failing serializer")
 }
 
+const PATH_PARAMETERS: [(&str, Type, &str); 4] = [
+    ("topic", Type::String, "The topic's name."),
+    ("child", Type::String, "The child's name."),
+    ("member", Type::String, "The member's name."),
+    ("partition", Type::Integer, "The partition, from 0."),
+];
+
 fn document() -> OpenApi {
     let mut schemas = Schemas::new();
     let mut items: BTreeMap<&'static str, PathItem> = BTreeMap::new();
@@ -80,9 +87,9 @@ fn of_type(of: Type) -> RefOr<Schema> {
 fn describe(operation: &Operation, schemas: &mut Schemas) -> utoipa::openapi::path::Operation {
     let mut built = OperationBuilder::new().operation_id(Some(operation.id)).summary(Some(operation.summary));
     let template = operation.route.template();
-    for (name, what) in [("topic", "The topic's name."), ("child", "The child's name.")] {
+    for (name, of, what) in PATH_PARAMETERS {
         if template.contains(&format!("{{{name}}}")) {
-            built = built.parameter(parameter(ParameterIn::Path, name, Type::String, what));
+            built = built.parameter(parameter(ParameterIn::Path, name, of, what));
         }
     }
     for input in operation.inputs {

@@ -2,8 +2,9 @@
 
 use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
-    AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, CommitResults, Committed, CreateTopic, Health, Message,
-    MessageBatch, PatchTopic, ProduceBatch, SchemaHistory, Topic, TopicDetail, TopicList,
+    AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed, CreateTopic,
+    Decommission, Forgotten, Health, Message, MessageBatch, MoveAborted, PatchTopic, ProduceBatch, SchemaHistory, Topic, TopicDetail,
+    TopicList,
 };
 use veena_contract::ErrorCode::{self, *};
 
@@ -96,6 +97,7 @@ const fn refused(status: u16, codes: &'static [ErrorCode]) -> Refusals {
 const METHOD: Refusals = Refusals { status: 405, codes: &[MethodNotAllowed], form: Form::Text };
 const HEAD: Refusals = Refusals { status: 431, codes: &[HeadersTooLarge], form: Form::Text };
 const MEDIA_TYPE: Refusals = refused(415, &[UnsupportedMediaType]);
+const NO_MEMBER: Refusals = refused(404, &[NotFound]);
 const NO_TOPIC: Refusals = refused(404, &[TopicNotFound]);
 const TOO_SLOW: Refusals = refused(408, &[RequestTimeout]);
 const TOO_LARGE: Refusals = refused(413, &[BodyTooLarge]);
@@ -103,6 +105,8 @@ const TOO_MANY: Refusals = refused(429, &[RateLimited]);
 const BAD_QUERY: Refusals = refused(400, &[MalformedRequest, InvalidArgument]);
 const PANIC: Refusals = refused(500, &[Internal]);
 const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain]);
+/// New partitions have to be given to somebody.
+const METADATA_OR_NOBODY: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain, Draining]);
 /// A node of a cluster says "not found" only of what the leader does not know either.
 const UNCONFIRMED: Refusals = refused(503, &[MetadataUnavailable]);
 /// A partition's owner was asked, and has not answered.
@@ -156,7 +160,7 @@ pub(super) const ALL: &[Operation] = &[
             refused(409, &[AlreadyExists, Conflict, RoleConflict, LimitReached, SchemaIncompatible, InvalidArgument]),
             TOO_LARGE,
             PANIC,
-            METADATA,
+            METADATA_OR_NOBODY,
         ],
     },
     Operation {
@@ -184,7 +188,7 @@ pub(super) const ALL: &[Operation] = &[
             refused(409, &[Conflict, RoleConflict, LimitReached, InvalidArgument]),
             TOO_LARGE,
             PANIC,
-            METADATA,
+            METADATA_OR_NOBODY,
         ],
     },
     Operation {
@@ -269,7 +273,7 @@ pub(super) const ALL: &[Operation] = &[
             TOO_MANY,
             refused(500, &[Internal, LogPoisoned]),
             refused(502, &[OutcomeUnknown]),
-            refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, ValidationBusy]),
+            refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, Draining, ValidationBusy]),
         ],
     },
     Operation {
@@ -292,7 +296,7 @@ pub(super) const ALL: &[Operation] = &[
             TOO_MANY,
             refused(500, &[Internal, LogPoisoned]),
             refused(502, &[OutcomeUnknown]),
-            refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, ValidationBusy]),
+            refused(503, &[Overloaded, OwnerDown, MetadataUnavailable, DiskFull, NotReady, Draining, ValidationBusy]),
         ],
     },
     Operation {
@@ -344,7 +348,10 @@ pub(super) const ALL: &[Operation] = &[
         verb: Verb::Get,
         id: "clusterMembers",
         summary: "Lists the members of the cluster.",
-        inputs: &[Input::Text("detail", "`true`: with who votes and who leads.")],
+        inputs: &[Input::Text(
+            "detail",
+            "`true`: with who votes and who leads, how long each is silent, and what those wait for that leave.",
+        )],
         body: Body::None,
         answers: &[answer(200, "The members.", Shape::Json(shape::<ClusterMembers>))],
         refusals: &[BAD_QUERY, PANIC],
@@ -358,6 +365,56 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::None,
         answers: &[answer(200, "No older than what was known when it was asked for.", Shape::Bytes)],
         refusals: &[PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::ClusterDecommission,
+        verb: Verb::Post,
+        id: "decommission",
+        summary: "Begins to take a member out: its partitions are moved away, it takes no new messages, and in the end it is a member no more.",
+        inputs: &[Input::Text("dry_run", "`true`: nothing is begun, and what would stand in the way is told."), CLIENT],
+        body: Body::None,
+        answers: &[answer(200, "What it would come to.", Shape::Json(shape::<Decommission>)), answer(204, "It is begun.", Shape::Nothing)],
+        refusals: &[BAD_QUERY, NO_MEMBER, refused(409, &[Blocked]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::ClusterDecommission,
+        verb: Verb::Delete,
+        id: "cancelDecommission",
+        summary: "Keeps a member that was being taken out. What was moved away stays where it is.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(204, "It stays.", Shape::Nothing)],
+        refusals: &[BAD_QUERY, NO_MEMBER, refused(409, &[Blocked]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::ClusterForget,
+        verb: Verb::Post,
+        id: "forgetMember",
+        summary: "Gives up a member that is dead for good. What only it had is lost; its partitions keep it as their owner.",
+        inputs: &[CLIENT],
+        body: Body::None,
+        answers: &[answer(200, "It is a member no more.", Shape::Json(shape::<Forgotten>))],
+        refusals: &[refused(400, &[InvalidArgument]), NO_MEMBER, refused(409, &[Blocked]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::ClusterMoves,
+        verb: Verb::Get,
+        id: "clusterMoves",
+        summary: "Lists the partitions that are being moved to other nodes.",
+        inputs: &[Input::Text("detail", "`true`: with what is known of the two nodes.")],
+        body: Body::None,
+        answers: &[answer(200, "The moves.", Shape::Json(shape::<ClusterMoves>))],
+        refusals: &[BAD_QUERY, PANIC],
+    },
+    Operation {
+        route: Route::ClusterAbort,
+        verb: Verb::Post,
+        id: "abortMove",
+        summary: "Ends a move: the partition stays with its owner.",
+        inputs: &[Input::Text("target", "Only if it goes to this node."), CLIENT],
+        body: Body::None,
+        answers: &[answer(202, "It is ended.", Shape::Json(shape::<MoveAborted>))],
+        refusals: &[BAD_QUERY, refused(404, &[TopicNotFound, NotFound]), refused(409, &[Conflict]), PANIC, METADATA],
     },
     Operation {
         route: Route::Healthz,

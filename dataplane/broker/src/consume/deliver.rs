@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use tracing::debug;
 use veena_contract::Offset;
 
 use crate::consume::reserve::is_takeable;
 use crate::core::Core;
-use crate::message::Delivery;
+use crate::message::{Delivery, ReceiptHandle, Settle};
 use crate::owners::claims::Claimed;
+use crate::owners::settle::settle_each;
 use crate::partition::{Partition, Serving};
+use crate::tasks::OnExit;
 use crate::topics::Topic;
 
 /// Messages on their way to a client, with their leases. Dropped without [`Deliveries::written`], every lease is released at once and not
@@ -116,13 +119,30 @@ impl Held {
         core.metrics.messages_delivered.add(1);
     }
 
-    /// The message has not reached its client: it comes again at once.
-    pub(crate) fn release(&self, core: &Core, topic: &Topic) {
-        let released = self.serving.leases.lock().release(core.now_ms(), self.offset, self.nonce);
+    /// The message has not reached its client: it comes again at once. From its new owner, if its partition has left with the lease.
+    pub(crate) fn release(&self, core: &Arc<Core>, topic: &Arc<Topic>) {
+        let released = {
+            let mut leases = self.serving.leases.lock();
+            if leases.is_frozen() {
+                drop(leases);
+                return self.hand_back(core, topic);
+            }
+            leases.release(core.now_ms(), self.offset, self.nonce)
+        };
         // Who is woken for a log that is closed would release in turn, and wake the next, without end.
         let is_takeable = || self.partition.serving().is_some_and(|serving| is_takeable(core, &topic.record.load(), &serving));
         if released.is_ok() && is_takeable() {
             topic.wake(self.partition.id.index, 1);
         }
+    }
+
+    fn hand_back(&self, core: &Arc<Core>, topic: &Topic) {
+        let record = topic.record.load_full();
+        let handle = ReceiptHandle { partition: self.partition.id.index, offset: self.offset, nonce: self.nonce };
+        let core_for_run = Arc::clone(core);
+        core.ports.tasks.spawn("hand-back", OnExit::Log, async move {
+            let results = settle_each(&core_for_run, &record.tenant, &record.name, &[handle], Settle::Nack).await;
+            debug!(?results, "a message that did not reach its client was handed back where its partition is");
+        });
     }
 }

@@ -36,6 +36,17 @@ pub struct Granted {
 #[error("no such lease")]
 pub struct NoSuchLease;
 
+/// A lease on its way to another owner of its partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovedLease {
+    /// The message.
+    pub offset: Offset,
+    /// The lease's guard, which stays.
+    pub nonce: u64,
+    /// How long it has left.
+    pub left_ms: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     nonce: u64,
@@ -71,6 +82,7 @@ pub struct LeaseTable {
     returned: BTreeSet<u64>,
     deliveries: BTreeMap<u64, u32>,
     is_dirty: bool,
+    is_frozen: bool,
 }
 
 impl LeaseTable {
@@ -108,6 +120,52 @@ impl LeaseTable {
     /// Has [`state`](Self::state) changed since this was last asked?
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.is_dirty)
+    }
+
+    /// From here on nothing changes: another node is to go on from what this table says.
+    pub fn freeze(&mut self) {
+        self.is_frozen = true;
+    }
+
+    /// No other node goes on from here.
+    pub fn thaw(&mut self) {
+        self.is_frozen = false;
+    }
+
+    /// Does nothing change any more? What is asked of the table is to be asked of another then, or later.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
+    /// The living leases, for another owner.
+    #[must_use]
+    pub fn leases_left(&self, now: MonoMs) -> Vec<MovedLease> {
+        let living = self.leases.iter().filter(|(_, lease)| lease.deadline > now);
+        living.map(|(&offset, lease)| MovedLease { offset: Offset(offset), nonce: lease.nonce, left_ms: lease.deadline - now }).collect()
+    }
+
+    /// Leases of a former owner go on here, in a table that has granted none; each with its deadline.
+    pub fn take_over(&mut self, leases: &[(MovedLease, MonoMs)]) {
+        for (lease, deadline) in leases.iter().filter(|(lease, _)| !self.is_settled(lease.offset.0)).copied().collect::<Vec<_>>() {
+            self.leases.insert(lease.offset.0, Lease { nonce: lease.nonce, deadline });
+            self.deadlines.push(Reverse((deadline, lease.offset.0, lease.nonce)));
+        }
+        // What lies before the last of them was handed out once, or is settled.
+        let fresh = self.leases.last_key_value().map_or(self.fresh, |(&offset, _)| offset + 1);
+        let mut offset = self.fresh;
+        while offset < fresh {
+            match self.ahead.range(..=offset).next_back() {
+                Some((_, &end)) if offset < end => offset = end,
+                _ => {
+                    if !self.leases.contains_key(&offset) {
+                        self.returned.insert(offset);
+                    }
+                    offset += 1;
+                }
+            }
+        }
+        self.fresh = self.fresh.max(fresh);
     }
 
     /// The first offset that is not settled.
@@ -149,7 +207,7 @@ impl LeaseTable {
     }
 
     fn candidate(&mut self, high_watermark: Offset, caps: LeaseCaps) -> Option<u64> {
-        if self.leased() >= caps.in_flight_max {
+        if self.is_frozen || self.leased() >= caps.in_flight_max {
             return None;
         }
         self.skip_settled();
@@ -190,7 +248,8 @@ impl LeaseTable {
     /// [`NoSuchLease`] when the lease has ended or is another's.
     pub fn extend(&mut self, now: MonoMs, offset: Offset, nonce: u64, lease_ms: u64) -> Result<(), NoSuchLease> {
         self.expire(now);
-        let lease = self.leases.get_mut(&offset.0).filter(|lease| lease.nonce == nonce).ok_or(NoSuchLease)?;
+        let is_frozen = self.is_frozen;
+        let lease = self.leases.get_mut(&offset.0).filter(|lease| lease.nonce == nonce && !is_frozen).ok_or(NoSuchLease)?;
         lease.deadline = now.saturating_add(lease_ms);
         self.deadlines.push(Reverse((lease.deadline, offset.0, nonce)));
         self.trim_deadlines();
@@ -209,7 +268,7 @@ impl LeaseTable {
 
     /// Counts a delivery that reached its client. A lease that has ended meanwhile counts too: the client saw the message.
     pub fn delivered(&mut self, offset: Offset) {
-        if self.is_settled(offset.0) {
+        if self.is_frozen || self.is_settled(offset.0) {
             return;
         }
         let count = self.deliveries.entry(offset.0).or_insert(0);
@@ -221,7 +280,7 @@ impl LeaseTable {
         self.expire(now);
         let is_ours =
             self.leases.get(&offset.0).is_some_and(|lease| lease.nonce == nonce || veena_storage::sabotage::is("ack_without_nonce"));
-        if !is_ours {
+        if !is_ours || self.is_frozen {
             return Err(NoSuchLease);
         }
         self.leases.remove(&offset.0);
@@ -239,6 +298,9 @@ impl LeaseTable {
     /// Ends leases whose deadline has passed; their messages are redeliverable. Returns how many.
     pub fn expire(&mut self, now: MonoMs) -> usize {
         let mut ended = 0;
+        if self.is_frozen {
+            return ended;
+        }
         while let Some(&Reverse((deadline, offset, nonce))) = self.deadlines.peek() {
             if deadline > now {
                 break;
@@ -257,7 +319,7 @@ impl LeaseTable {
     /// Settles offsets that can never be read (damage), whoever holds them. Returns how many were not settled before.
     pub fn skip(&mut self, start: Offset, end: Offset) -> u64 {
         let (from, to) = (start.0.max(self.frontier), end.0);
-        if from >= to {
+        if from >= to || self.is_frozen {
             return 0;
         }
         let touching: Vec<(u64, u64)> =
@@ -283,7 +345,7 @@ impl LeaseTable {
 
     /// Retention has passed: nothing below `oldest` is there any more. One step, however far. Returns how many were not settled.
     pub fn jump_to(&mut self, oldest: Offset) -> u64 {
-        if oldest.0 <= self.frontier {
+        if oldest.0 <= self.frontier || self.is_frozen {
             return 0;
         }
         let settled: u64 = self.ahead.range(..oldest.0).map(|(&start, &end)| end.min(oldest.0) - start).sum();

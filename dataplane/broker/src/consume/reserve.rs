@@ -100,7 +100,8 @@ pub(crate) async fn attempt(
             None if partition.is_asleep_and_empty() => continue,
             None => match partition.open(core).await {
                 Ok(serving) => serving,
-                Err(_) if matches!(wanted, Wanted::Only(_)) => return Err(ConsumeError::OwnerDown),
+                // One that is on its way to another node is waited for there.
+                Err(_) if matches!(wanted, Wanted::Only(_)) && core.may_serve(partition.id) => return Err(ConsumeError::OwnerDown),
                 Err(_) => continue,
             },
         };
@@ -112,7 +113,7 @@ pub(crate) async fn attempt(
         }
         let taken = take(core, topic, &partition, serving, demand, &mut found, &mut bytes).await;
         match taken {
-            Err(ConsumeError::OwnerDown) if wanted == Wanted::Any => continue,
+            Err(ConsumeError::OwnerDown) if wanted == Wanted::Any || !core.may_serve(partition.id) => continue,
             Err(error) if found.is_empty() => return Err(error),
             Err(_) | Ok(()) => {}
         }

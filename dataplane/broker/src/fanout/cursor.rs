@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tracing::{debug, error, warn};
-use veena_contract::{ChildLink, Offset, OwnershipEpoch, PartitionIndex, TopicId, limits};
+use veena_contract::{ChildLink, Offset, OwnershipEpoch, PartitionIndex, TopicId, TopicRecord, limits};
 use veena_storage::partition::{NewRecord, ReadError, StoredRecord};
 
 use crate::core::Core;
@@ -73,10 +73,24 @@ enum Round {
 }
 
 impl Cursor {
-    /// A cursor that has not looked yet.
+    /// A cursor that has not looked yet. `sent_through` is the last parent offset that it may have sent where it was before, if it comes from
+    /// another node.
     #[must_use]
-    pub fn new(parent: TopicId, index: PartitionIndex, link: ChildLink) -> Self {
-        Self { parent, index, link, committed: Counter::default(), state: Mutex::default(), windows: tokio::sync::Mutex::default() }
+    pub fn new(parent: TopicId, index: PartitionIndex, link: ChildLink, sent_through: Option<u64>) -> Self {
+        let state = Mutex::new(State { sent_through, ..State::default() });
+        Self { parent, index, link, committed: Counter::default(), state, windows: tokio::sync::Mutex::default() }
+    }
+
+    /// Is its attachment one of this parent's?
+    #[must_use]
+    pub fn is_of(&self, parent: &TopicRecord) -> bool {
+        parent.children.iter().any(|link| link.epoch == self.link.epoch)
+    }
+
+    /// Ends it here, to go on elsewhere: its place, and the last parent offset that it may have sent.
+    pub fn stop(&self, core: &Core) -> (Option<Position>, Option<u64>) {
+        self.end();
+        (self.kept(core), self.state.lock().sent_through)
     }
 
     /// The next parent offset to copy, and how many records were dropped; known before the first round.
@@ -143,6 +157,9 @@ impl Cursor {
 
     /// Reads a slab and commits it in the child.
     async fn round(&self, core: &Arc<Core>) -> Round {
+        if self.state.lock().is_ended {
+            return Round::End;
+        }
         let Some((parent, child)) = self.topics(core) else {
             return Round::End;
         };
@@ -186,8 +203,7 @@ impl Cursor {
     fn topics(&self, core: &Arc<Core>) -> Option<(Arc<Partition>, Arc<Topic>)> {
         let view = core.ports.catalog.view();
         let record = view.topic_by_id(self.parent)?;
-        let is_current = record.children.iter().any(|link| link.epoch == self.link.epoch);
-        let child = view.topic_by_id(self.link.child_id).filter(|_| is_current)?;
+        let child = view.topic_by_id(self.link.child_id).filter(|_| self.is_of(record))?;
         let parent = core.topics.of(core, record).partition(self.index)?;
         Some((parent, core.topics.of(core, child)))
     }

@@ -103,7 +103,7 @@ impl Claims {
     }
 
     /// The claim has ended: its first `written` messages have reached their client.
-    fn end(&self, core: &Core, number: &Number, written: usize) {
+    fn end(&self, core: &Arc<Core>, number: &Number, written: usize) {
         let open = {
             let mut known = self.known.lock();
             known.end(number);
@@ -249,7 +249,7 @@ pub(super) async fn owned_of(core: &Core, tenures: &Tenures, until: Instant) -> 
 ///
 /// # Errors
 /// [`PeerRefusal`].
-pub(super) fn serve_endings(core: &Core, request: PeerRequest) -> Result<Bytes, PeerRefusal> {
+pub(super) fn serve_endings(core: &Arc<Core>, request: PeerRequest) -> Result<Bytes, PeerRefusal> {
     for ending in take_endings(request.body)? {
         match ending {
             Ending::Claim { number, written } => core.queue.claims.end(core, &(request.from.clone(), number), written.into()),

@@ -88,12 +88,38 @@ pub fn owners_of(core: &Core, topic: &Topic, wanted: Wanted) -> Vec<Owner> {
 /// [`ConsumeError`]; that an owner is down or has not answered only if no other was asked for.
 pub async fn consume(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Deliveries, ConsumeError> {
     let deadline = Instant::now() + request.wait;
+    let patience = Instant::now() + Duration::from_millis(limits::OWNER_CATCH_UP_MS_MAX);
+    loop {
+        let watch = core.moves.watch(core);
+        match ask_all(core, topic, request, wanted).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => break,
+            // It has moved, and whoever knows better is heard of soon.
+            Err(Unclaimed::Refused(ClaimRefusal::NotOwner)) if watch.changed(patience).await => follow(core, topic),
+            Err(why) => return Err(error_of(why)),
+        }
+    }
+    if Instant::now() >= deadline || core.is_stopping() {
+        return Ok(Deliveries::none(core, topic));
+    }
+    tokens::wait(core, topic, request.into(), wanted, deadline).await
+}
+
+/// Takes what the catalog has of the topic now.
+fn follow(core: &Core, topic: &Topic) {
+    if let Some(record) = core.ports.catalog.view().topic_by_id(topic.record.load().id) {
+        core.topics.of(core, record);
+    }
+}
+
+/// Asks each owner once; `None` when none has anything.
+async fn ask_all(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequest, wanted: Wanted) -> Result<Option<Deliveries>, Unclaimed> {
     let mut owners = owners_of(core, topic, wanted);
     if let Wanted::Only(index) = wanted
         && owners.is_empty()
         && !core.is_mine(&topic.record.load(), index)
     {
-        return Err(ConsumeError::OwnerDown);
+        return Err(Unclaimed::Silent(Effect::None));
     }
     let turn = core.ports.entropy.next_u64() % owners.len().max(1) as u64;
     owners.rotate_left(usize::try_from(turn).unwrap_or(0));
@@ -104,15 +130,12 @@ pub async fn consume(core: &Arc<Core>, topic: &Arc<Topic>, request: &ConsumeRequ
         };
         match claimed {
             Ok(found) if found.is_empty() => {}
-            Ok(found) => return Ok(found),
-            Err(why) if wanted != Wanted::Any => return Err(error_of(why)),
+            Ok(found) => return Ok(Some(found)),
+            Err(why) if wanted != Wanted::Any => return Err(why),
             Err(_) => {}
         }
     }
-    if Instant::now() >= deadline || core.is_stopping() {
-        return Ok(Deliveries::none(core, topic));
-    }
-    tokens::wait(core, topic, request.into(), wanted, deadline).await
+    Ok(None)
 }
 
 pub(super) fn error_of(why: Unclaimed) -> ConsumeError {

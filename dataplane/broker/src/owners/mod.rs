@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
-use tracing::error;
+use tracing::debug;
 use veena_contract::{
     BoxFuture, OwnershipEpoch, PartitionIndex, PeerAddr, PeerCall, PeerClass, PeerError, PeerOp, PeerRefusal, PeerRequest, TopicRecord,
     limits,
@@ -27,6 +27,7 @@ pub mod bodies;
 pub mod claims;
 pub mod elsewhere;
 pub mod look;
+pub mod moves;
 pub mod settle;
 pub mod stream;
 pub mod tokens;
@@ -74,19 +75,24 @@ impl Core {
         self.ports.peers.as_ref().is_none_or(|peers| record.owner_of(index).is_some_and(|owner| owner.node == peers.me))
     }
 
-    /// May this node open the log of a partition? Only that of its own. Asked where logs are opened; nobody should come so far with another.
+    /// Does this node serve a partition now, as far as the catalog says: is it its own, and not on its way to another node?
+    #[must_use]
+    pub fn may_serve(&self, id: PartitionId) -> bool {
+        let Some(peers) = &self.ports.peers else { return true };
+        let view = self.ports.catalog.view();
+        let owner = view.topic_by_id(id.topic).and_then(|record| record.owner_of(id.index));
+        owner.is_some_and(|owner| owner.node == peers.me && !owner.is_frozen())
+    }
+
+    /// May this node open the log of a partition? Only that of its own. Asked where logs are opened; whoever comes so far with another has
+    /// looked before the partition moved.
     #[must_use]
     pub fn may_open(&self, id: PartitionId) -> bool {
-        if self.ports.peers.is_none() {
-            return true;
+        let may_serve = self.may_serve(id);
+        if !may_serve {
+            debug!(topic = %id.topic, partition = %id.index, "a log of a partition that this node does not serve is not opened");
         }
-        let view = self.ports.catalog.view();
-        let Some(record) = view.topic_by_id(id.topic) else { return false };
-        let is_mine = self.is_mine(record, id.index);
-        if !is_mine {
-            error!(topic = %id.topic, partition = %id.index, "a log of a partition that another node owns was about to be opened here");
-        }
-        is_mine
+        may_serve
     }
 }
 
@@ -162,13 +168,15 @@ pub fn serve(core: &Arc<Core>, request: PeerRequest) -> Option<BoxFuture<'_, Res
         PeerOp::OWNER_READ => Box::pin(look::serve_read(core, request)),
         PeerOp::OWNER_DESCRIBE => Box::pin(look::serve_describe(core, request)),
         PeerOp::CURSOR_LAG => Box::pin(look::serve_lags(core, request)),
+        PeerOp::OWNER_COPY => Box::pin(moves::source::serve_copy(core, request)),
+        PeerOp::OWNER_FREEZE => Box::pin(moves::source::serve_freeze(core, request)),
         _ => return None,
     };
     Some(Box::pin(async move {
         // A node that stops waits for what it serves, so that nothing is written once it has stopped.
         let Some(_held) = core.ports.tasks.hold() else { return Err(PeerRefusal::NotServing) };
         match op {
-            PeerOp::OWNER_COMMIT | PeerOp::OWNER_PRODUCE | PeerOp::OWNER_SETTLE => serving.await,
+            PeerOp::OWNER_COMMIT | PeerOp::OWNER_PRODUCE | PeerOp::OWNER_SETTLE | PeerOp::OWNER_FREEZE => serving.await,
             // The others change nothing, or give back what they took. A log that stands still would keep all that come for it, and with them
             // the room of those that come for other logs.
             _ => timeout(remaining, serving).await.unwrap_or(Err(PeerRefusal::TooLate)),

@@ -30,7 +30,7 @@ use crate::consume::reserve::{Demand, is_takeable};
 use crate::consume::waiters::{Ticket, Wanted};
 use crate::core::Core;
 use crate::errors::ConsumeError;
-use crate::owners::bodies::lease::{Ending, Wait, Waited};
+use crate::owners::bodies::lease::{ClaimRefusal, Ending, Wait, Waited};
 use crate::owners::call;
 use crate::owners::claims::{Number, Unclaimed, claim, owned_of};
 use crate::owners::elsewhere::{Owner, error_of, owners_of};
@@ -344,6 +344,8 @@ async fn watch(
                         token.is_placed = false;
                         return Ok(found);
                     }
+                    // It has moved: where to is heard of soon.
+                    Err(Unclaimed::Refused(ClaimRefusal::NotOwner)) => {}
                     Err(why) if !is_any => return Err(error_of(why)),
                     Err(Unclaimed::Silent(_) | Unclaimed::Refused(_)) => {}
                 }

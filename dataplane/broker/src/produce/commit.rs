@@ -77,7 +77,7 @@ pub async fn open_stream(core: &Arc<Core>, partition: &Arc<Partition>, key: Stre
     }
     match &*slot {
         OwnerSlot::Open(owner) => Ok(owner.table.open(&key)),
-        OwnerSlot::Closed | OwnerSlot::Failed { .. } | OwnerSlot::Gone => Err(CommitError::NotOpen),
+        OwnerSlot::Closed | OwnerSlot::Failed { .. } | OwnerSlot::Frozen { .. } | OwnerSlot::Gone => Err(CommitError::NotOpen),
     }
 }
 

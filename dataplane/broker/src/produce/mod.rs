@@ -5,6 +5,7 @@ pub mod backlog;
 pub mod commit;
 pub mod discard;
 pub mod dispatch;
+pub mod intake;
 pub mod mend;
 pub mod park;
 pub mod parked;

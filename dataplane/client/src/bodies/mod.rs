@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-pub use cluster::{ClusterMember, ClusterMembers};
+pub use cluster::{ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, Reason};
 pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,

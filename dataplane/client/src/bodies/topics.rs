@@ -188,7 +188,7 @@ pub struct PartitionStats {
     /// `ok` or `owner_unavailable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Why the owner did not answer: `dead`, `unreachable`, `unknown` or `unassigned`.
+    /// Why the owner did not answer: `dead` or `unreachable`, or `unknown` when it is no member any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_liveness: Option<String>,
     /// The first offset that is not settled.

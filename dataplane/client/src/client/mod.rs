@@ -27,6 +27,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Changes of topics are answered after the cluster agreed, which may take this long.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(80);
 
+/// For a change that takes no body.
+const NO_BODY: Option<&()> = None;
+
 /// Makes a [`Client`].
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
@@ -204,8 +207,12 @@ impl Client {
         self.send(call).await?.json()
     }
 
+    async fn change_nothing_back(&self, method: Method, route: Route) -> Result<(), ClientError> {
+        self.send(self.call(Kind::Change, method, route)).await.map(|_| ())
+    }
+
     async fn remove(&self, route: Route) -> Result<(), ClientError> {
-        self.send(self.call(Kind::Change, Method::DELETE, route)).await.map(|_| ())
+        self.change_nothing_back(Method::DELETE, route).await
     }
 
     async fn send(&self, call: Call) -> Result<Answer, ClientError> {

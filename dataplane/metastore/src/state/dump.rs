@@ -21,6 +21,8 @@ struct Dump {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     draining: Vec<NodeId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    leaving: Vec<NodeId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<FormerLife>,
 }
 
@@ -41,6 +43,7 @@ impl State {
             applied: self.view.applied,
             topics: topics.collect(),
             draining: self.view.draining.iter().cloned().collect(),
+            leaving: self.view.leaving.iter().cloned().collect(),
             former: self.former.to_vec(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
@@ -66,6 +69,7 @@ impl State {
         let mut state = Self { lineage: dump.lineage, former: dump.former.into(), ..Self::default() };
         state.view.applied = dump.applied;
         state.view.draining = dump.draining.into_iter().collect();
+        state.view.leaving = dump.leaving.into_iter().collect();
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

@@ -1,4 +1,5 @@
 //! Moves of partitions between nodes: begin, freeze, and then flip or abort, whichever comes first. Each compares with what its proposer read.
+//! And nodes that are emptied and leave.
 
 use veena_contract::records::{CommandError, Frozen, Move};
 use veena_contract::{MoveToken, NodeId, Offset, Ownership, PartitionAt, TopicRecord};
@@ -7,6 +8,9 @@ use super::State;
 
 impl State {
     pub(super) fn begin_move(&mut self, at: &PartitionAt, to: NodeId, token: MoveToken) -> Result<(), CommandError> {
+        if self.view.draining.contains(&to) {
+            return Err(CommandError::NodeDraining { node: to });
+        }
         self.change_owner(at, |owner| {
             match &owner.moving {
                 // Asked for again.
@@ -52,12 +56,29 @@ impl State {
         })
     }
 
-    pub(super) fn set_draining(&mut self, node: NodeId, draining: bool) {
+    pub(super) fn set_draining(&mut self, node: NodeId, draining: bool) -> Result<(), CommandError> {
         if draining {
             self.view.draining.insert(node);
+        } else if self.view.leaving.contains(&node) {
+            return Err(CommandError::NodeChanged { node, reason: "has given everything away and is leaving the cluster".to_owned() });
         } else {
             self.view.draining.remove(&node);
         }
+        Ok(())
+    }
+
+    /// Judged here, where no command for it can come between.
+    pub(super) fn let_go(&mut self, node: NodeId) -> Result<(), CommandError> {
+        let is_its = |owner: &Ownership| owner.node == node || owner.moving.as_ref().is_some_and(|moving| moving.to == node);
+        let reason = if !self.view.draining.contains(&node) {
+            "is not being decommissioned"
+        } else if self.view.by_id.values().flat_map(|topic| &topic.owners).any(is_its) {
+            "has partitions"
+        } else {
+            self.view.leaving.insert(node);
+            return Ok(());
+        };
+        Err(CommandError::NodeChanged { node, reason: reason.to_owned() })
     }
 
     /// Changes who owns a partition, if it is in the epoch that the proposer read. `change` says whether it has changed anything.

@@ -473,6 +473,7 @@ fn check(state: &State) {
     assert_eq!(state.topics_by_tenant.values().sum::<usize>(), view.topics.len());
     let histories = view.topics.values().filter(|record| record.parent.is_none()).flat_map(|record| &record.schemas);
     assert_eq!(state.schema_bytes, histories.map(|schema| schema.document.len()).sum::<usize>());
+    assert!(view.leaving.iter().all(|node| view.draining.contains(node)));
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
         assert!(Arc::ptr_eq(record, view.topic_by_id(record.id).expect("by id too")));
@@ -480,6 +481,8 @@ fn check(state: &State) {
         assert!(record.parent.is_none() || record.children.is_empty(), "one role");
         for owner in &record.owners {
             assert!(owner.moving.as_ref().is_none_or(|moving| moving.to != owner.node), "a move goes somewhere else");
+            assert!(!view.leaving.contains(&owner.node), "who leaves has nothing");
+            assert!(owner.moving.as_ref().is_none_or(|moving| !view.leaving.contains(&moving.to)), "nor will have anything");
         }
         if let Some(link) = &record.parent {
             let parent = view.topic_by_id(link.parent_id).expect("its parent lives");
@@ -503,6 +506,7 @@ fn same(a: &State, b: &State) -> bool {
         && a.view.topics == b.view.topics
         && a.view.by_id == b.view.by_id
         && a.view.draining == b.view.draining
+        && a.view.leaving == b.view.leaving
         && a.folded == b.folded
         && a.topics_by_tenant == b.topics_by_tenant
         && a.schema_bytes == b.schema_bytes
@@ -575,6 +579,8 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (any_place(), any_token()).prop_map(|(at, token)| Command::FlipOwner { at, token }),
         1 => (any_place(), any_token()).prop_map(|(at, token)| Command::AbortMove { at, token }),
         1 => (any_node(), any::<bool>()).prop_map(|(node, draining)| Command::SetDraining { node, draining }),
+        1 => any_node().prop_map(|node| Command::LetGo { node }),
+        1 => any_node().prop_map(|node| Command::NodeGone { node }),
     ]
 }
 
@@ -664,7 +670,11 @@ fn aimed(mut command: Command, state: &State) -> Command {
             *child_id = find(tenant, child).map_or(*child_id, |topic| topic.id);
             aim(tenant, attach);
         }
-        Command::DetachChild { .. } | Command::NameOwner { .. } | Command::SetDraining { .. } => {}
+        Command::DetachChild { .. }
+        | Command::NameOwner { .. }
+        | Command::SetDraining { .. }
+        | Command::LetGo { .. }
+        | Command::NodeGone { .. } => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }
         | Command::FlipOwner { at, .. }

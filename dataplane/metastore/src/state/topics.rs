@@ -50,6 +50,7 @@ impl State {
         if !topic.owners.is_empty() {
             check_owners(topic.owners.len(), 0, topic.partitions)?;
         }
+        self.check_places(topic.owners.iter().map(|owner| &owner.node))?;
         topic.owners.iter_mut().for_each(|owner| *owner = first_owner(owner.node.clone()));
         topic.parent = None;
         topic.children.clear();
@@ -97,10 +98,19 @@ impl State {
         if !topic.owners.is_empty() || !owners.is_empty() {
             check_owners(owners.len(), topic.owners.len(), partitions)?;
         }
+        self.check_places(&owners)?;
         topic.partitions = partitions;
         topic.owners.extend(owners.into_iter().map(first_owner));
         self.put(topic);
         Ok(())
+    }
+
+    /// What is new goes to no node that is being taken out: it would be there behind its back.
+    fn check_places<'a>(&self, owners: impl IntoIterator<Item = &'a NodeId>) -> Result<(), CommandError> {
+        match owners.into_iter().find(|node| self.view.draining.contains(*node)) {
+            Some(node) => Err(CommandError::NodeDraining { node: node.clone() }),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn name_owner(&mut self, node: &NodeId) {

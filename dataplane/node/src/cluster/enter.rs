@@ -9,7 +9,7 @@ use veena_contract::{Catalog, CatalogView, CatalogWriter, Command, NodeId, PeerA
 use veena_metastore::{MemberError, Metastore, Runtime, StartError};
 
 use super::PeerPlane;
-use super::members::ask;
+use super::watch::{Question, ask};
 use crate::config::ClusterConfig;
 use crate::data_dir::DataDir;
 
@@ -87,13 +87,13 @@ pub(crate) async fn enter(config: &ClusterConfig, plane: &PeerPlane, runtime: &R
 /// messages. Every node that it knows has to say so: one that is not there may be in it. A node that knows nobody listens for a while, since
 /// the members of a cluster call those that they miss. If there is one, a node that knows whom to ask joins it, as far as it is let in.
 async fn is_first(plane: &PeerPlane, known: &[PeerAddr]) -> Result<bool, EnterError> {
-    let client = plane.client();
+    let (client, question) = (plane.client(), Question::default());
     let mut waits_for: Option<NodeId> = None;
     loop {
         if known.is_empty() {
             tokio::time::sleep(Duration::from_millis(limits::FOUND_LISTEN_MS)).await;
         }
-        let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer))).await;
+        let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer, &question))).await;
         match plane.gate.met() {
             Some(node) if known.is_empty() => return Err(EnterError::AlreadyFounded { node }),
             Some(node) => {
@@ -127,7 +127,8 @@ async fn refuse_among_strangers(plane: &PeerPlane, known: &[PeerAddr]) -> Result
         return Ok(());
     }
     let client = plane.client();
-    let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer))).await;
+    let question = Question::default();
+    let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer, &question))).await;
     let refused =
         known.iter().zip(answers).find(|(_, answer)| matches!(answer, Err(PeerError::Refused { refusal: PeerRefusal::NotAdmitted, .. })));
     refused.map_or(Ok(()), |(peer, _)| Err(EnterError::Stranger { node: peer.node.clone() }))

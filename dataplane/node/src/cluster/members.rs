@@ -1,26 +1,67 @@
-//! What this node knows of the members.
+//! What this node knows of the members, and how one that is dead is given up.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use veena_contract::{
-    BoxFuture, Member, Members, NodeDirectory, NodeId, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, limits,
+    BoxFuture, Catalog, Effect, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId, Obstacle, PeerAddr, PeerClient, Standing,
+    limits,
 };
-use veena_metastore::Metastore;
+use veena_metastore::{MemberError, Metastore};
+
+use super::plan::obstacles;
+use super::watch::{Question, Watch, ask};
 
 /// The membership that the metastore knows, and who of it answers.
 pub(super) struct ClusterMembers {
     pub me: NodeId,
     pub metastore: Metastore,
     pub client: Arc<dyn PeerClient>,
+    pub watch: Arc<Watch>,
 }
 
-/// Asks a node whether it is there.
-pub(super) async fn ask(client: &dyn PeerClient, peer: &PeerAddr) -> Result<(), PeerError> {
-    let timeout = Duration::from_millis(limits::MEMBER_ANSWER_MS_MAX);
-    client.call(peer, PeerCall { class: PeerClass::Control, op: PeerOp::NODE_ALIVE, timeout, body: Bytes::new() }).await.map(drop)
+impl ClusterMembers {
+    /// Who says that a node lives, and why; nobody, of one that is dead for all who can be asked.
+    async fn sign_of_life(&self, node: &NodeId) -> Option<String> {
+        let dead = Duration::from_millis(limits::MEMBER_DEAD_MS);
+        let heard = |who: &str, silent: Duration| (silent < dead).then(|| format!("{who} heard it {} s ago", silent.as_secs()));
+        if let Some(life) = self.watch.silent(node).and_then(|silent| heard("this node", silent)) {
+            return Some(life);
+        }
+        let status = self.metastore.status();
+        let others = status.members.iter().map(|member| &member.peer).filter(|peer| peer.node != self.me);
+        let answers = join_all(others.map(|peer| async move {
+            let about = (peer.node != *node).then(|| node.clone());
+            let question = Question { about, ..Question::default() };
+            (peer, ask(self.client.as_ref(), peer, &question).await)
+        }));
+        answers.await.into_iter().find_map(|(peer, answer)| {
+            let sign = answer.ok()?;
+            if peer.node == *node {
+                return Some("it answers".to_owned());
+            }
+            heard(&peer.node.0, Duration::from_millis(sign?.silent_ms?))
+        })
+    }
+
+    async fn forget_dead(&self, node: &NodeId) -> Result<bool, ForgetError> {
+        if *node == self.me {
+            return Err(ForgetError::Oneself);
+        }
+        let unavailable = |reason: String| ForgetError::Unavailable { reason, effect: Effect::None };
+        self.metastore.confirmed_view().await.map_err(|error| unavailable(error.to_string()))?;
+        let status = self.metastore.status();
+        let member = status.members.iter().find(|member| member.peer.node == *node).ok_or(ForgetError::NotAMember)?;
+        if let Some(reason) = self.sign_of_life(node).await {
+            return Err(ForgetError::Alive { node: node.clone(), reason });
+        }
+        match self.metastore.remove(node).await {
+            Ok(()) => Ok(member.is_voter),
+            Err(MemberError::Refused { reason }) => Err(ForgetError::Refused { reason }),
+            Err(error) => Err(ForgetError::Unavailable { reason: error.to_string(), effect: error.effect() }),
+        }
+    }
 }
 
 impl NodeDirectory for ClusterMembers {
@@ -40,12 +81,34 @@ impl Members for ClusterMembers {
             let asked = status.members.iter().map(|member| async {
                 let peer = member.peer.clone();
                 let is_leader = status.leader.as_ref().map(|leader| *leader == peer.node);
-                let is_alive = peer.node == self.me || ask(self.client.as_ref(), &peer).await.is_ok();
-                Member { peer, is_alive, is_voter: member.is_voter, is_leader }
+                let is_alive = peer.node == self.me || ask(self.client.as_ref(), &peer, &Question::default()).await.is_ok();
+                let silent = self.watch.silent(&peer.node).unwrap_or_default();
+                Member { peer, is_alive, is_voter: member.is_voter, is_leader, silent }
             });
             let mut members = join_all(asked).await;
             members.sort_unstable_by(|a, b| a.peer.node.cmp(&b.peer.node));
             members
         })
+    }
+
+    fn standing(&self, node: &NodeId) -> Standing {
+        self.watch.standing(node)
+    }
+
+    fn is_voter(&self, node: &NodeId) -> bool {
+        self.metastore.status().members.iter().any(|member| member.is_voter && member.peer.node == *node)
+    }
+
+    fn obstacles(&self, node: &NodeId) -> Vec<Obstacle> {
+        obstacles(&self.metastore.view(), &self.watch.seats(&self.metastore.status()), node)
+    }
+
+    fn forget(&self, node: &NodeId) -> BoxFuture<'_, Result<bool, ForgetError>> {
+        let node = node.clone();
+        Box::pin(async move { self.forget_dead(&node).await })
+    }
+
+    fn not_ready_reason(&self) -> Option<String> {
+        self.watch.not_ready_reason()
     }
 }

@@ -1,9 +1,12 @@
 //! A node among others: its peer plane, how it comes into its cluster, and what it knows of the other members.
 
+mod controller;
 mod enter;
 mod gate;
 mod members;
+mod plan;
 mod service;
+mod watch;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +20,7 @@ use veena_auth::{ClusterIdentity, ClusterSecretError, IdentityError, Secret};
 use veena_broker::tasks::{OnExit, Tasks};
 use veena_broker::{Broker, ports::Peers};
 use veena_consensus::LogStore;
-use veena_contract::{Members, NodeId, PeerClient, limits};
+use veena_contract::{Entropy, Members, NodeId, PeerClient, WallClock, limits};
 use veena_metastore::{Metastore, MetastoreConfig, Runtime, StartError};
 use veena_peer::{Endpoint, EndpointError, QuicPeers, Server};
 use veena_storage::disk::{Disk, OpenMode, read_full_at};
@@ -26,11 +29,14 @@ use crate::config::{ClusterConfig, Config, SharedSecrets};
 use crate::data_dir::DataDir;
 use crate::listen::{ListenError, Port};
 
+use controller::Controller;
 pub use enter::EnterError;
-pub(crate) use enter::{become_voter, check_directory, enter};
+use enter::become_voter;
+pub(crate) use enter::{check_directory, enter};
 use gate::Gate;
 use members::ClusterMembers;
 use service::Service;
+use watch::Watch;
 
 const PEER_PORT: Port = Port { key: "cluster.peer_addr", danger: "whoever has the cluster's secret could read and delete everything" };
 /// A file that is larger holds something else.
@@ -96,7 +102,13 @@ impl PeerPort {
     ///
     /// # Errors
     /// [`StartError`] when the log cannot be used.
-    pub(crate) async fn serve<L: LogStore>(self, data: &DataDir, log: L, runtime: &Runtime) -> Result<PeerPlane, StartError> {
+    pub(crate) async fn serve<L: LogStore>(
+        self,
+        data: &DataDir,
+        log: L,
+        runtime: &Runtime,
+        clock: Arc<dyn WallClock>,
+    ) -> Result<PeerPlane, StartError> {
         let Self { endpoint, advertised } = self;
         let gate = Arc::new(Gate::new(data.node.clone(), data.lineage()));
         let client = Arc::new(QuicPeers::new(endpoint.clone(), gate.clone()));
@@ -107,12 +119,14 @@ impl PeerPort {
         config.consensus.ready_within = Duration::from_millis(limits::CLUSTER_ENTER_MS_MAX);
         let metastore = Metastore::open(config, log, runtime, client.clone()).await?;
         gate.follow(metastore.clone());
-        let service = Arc::new(Service::new(metastore.clone()));
+        let watch = Arc::new(Watch::new(data.node.clone(), metastore.clone(), client.clone(), clock));
+        let service = Arc::new(Service::new(metastore.clone(), watch.clone()));
         let tasks = Tasks::new(Handle::current());
         let server = Server::new(endpoint.clone(), gate.clone(), service.clone());
         tasks.spawn("peer-server", OnExit::Shutdown, server.run(tasks.token().clone()));
         info!(node = %data.node, addr = %advertised, "other nodes are answered");
-        Ok(PeerPlane { me: data.node.clone(), has_left: data.left().is_some(), metastore, endpoint, gate, client, service, tasks })
+        let (me, has_left) = (data.node.clone(), data.left().is_some());
+        Ok(PeerPlane { me, has_left, metastore, endpoint, gate, client, watch, service, tasks })
     }
 }
 
@@ -145,6 +159,7 @@ pub struct PeerPlane {
     endpoint: Endpoint,
     gate: Arc<Gate>,
     client: Arc<QuicPeers>,
+    watch: Arc<Watch>,
     service: Arc<Service>,
     tasks: Tasks,
 }
@@ -162,12 +177,25 @@ impl PeerPlane {
 
     /// What is known of the members.
     pub(crate) fn members(&self) -> Arc<dyn Members> {
-        Arc::new(ClusterMembers { me: self.me.clone(), metastore: self.metastore.clone(), client: self.client() })
+        let (me, metastore) = (self.me.clone(), self.metastore.clone());
+        Arc::new(ClusterMembers { me, metastore, client: self.client(), watch: self.watch.clone() })
     }
 
     /// Hands the engine's calls to it from here on.
     pub(crate) fn serve_engine(&self, broker: Broker) {
+        self.watch.engine(broker.clone());
         self.service.engine(broker);
+    }
+
+    /// Starts what a node does among others once it runs: it votes if there are few, watches the others, and looks after them all while it
+    /// leads.
+    pub(crate) fn take_part(&self, tasks: &Tasks, entropy: Arc<dyn Entropy>) {
+        let voting = become_voter(self.metastore.clone(), self.me.clone(), tasks.token().clone());
+        tasks.spawn("become-voter", OnExit::Log, voting);
+        tasks.spawn("member-watch", OnExit::Shutdown, self.watch.clone().run(tasks.token().clone()));
+        let (me, metastore) = (self.me.clone(), self.metastore.clone());
+        let controller = Controller { me, metastore, watch: self.watch.clone(), entropy };
+        tasks.spawn("controller", OnExit::Shutdown, controller.run(tasks.token().clone()));
     }
 
     /// Completes once nobody answers other nodes any more.

@@ -1,21 +1,24 @@
 //! What other nodes ask of this one: passed on to the part that answers it.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use veena_broker::Broker;
 use veena_contract::{BoxFuture, PeerOp, PeerRefusal, PeerRequest, PeerService};
 use veena_metastore::Metastore;
 
+use super::watch::Watch;
+
 /// The metastore's calls first, since without them nobody becomes ready; then the engine's, of members alone.
 pub(super) struct Service {
     metastore: Metastore,
+    watch: Arc<Watch>,
     broker: OnceLock<Broker>,
 }
 
 impl Service {
-    pub fn new(metastore: Metastore) -> Self {
-        Self { metastore, broker: OnceLock::new() }
+    pub fn new(metastore: Metastore, watch: Arc<Watch>) -> Self {
+        Self { metastore, watch, broker: OnceLock::new() }
     }
 
     pub fn engine(&self, broker: Broker) {
@@ -38,7 +41,7 @@ impl Service {
 impl PeerService for Service {
     fn serve(&self, request: PeerRequest) -> BoxFuture<'_, Result<Bytes, PeerRefusal>> {
         if request.op == PeerOp::NODE_ALIVE {
-            return Box::pin(std::future::ready(Ok(Bytes::new())));
+            return Box::pin(std::future::ready(Ok(self.watch.answer(&request.from, &request.body))));
         }
         match self.metastore.serve(request.clone()) {
             Some(served) => served,

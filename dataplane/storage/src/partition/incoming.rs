@@ -150,6 +150,12 @@ impl IncomingLog {
         self.forget(base)
     }
 
+    /// The log that is copied.
+    #[must_use]
+    pub fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
     /// How many bytes of what is listed are not here.
     #[must_use]
     pub fn missing_bytes(&self, list: &[CopySegment]) -> u64 {
@@ -186,7 +192,8 @@ impl IncomingLog {
         if self.whole.get(&base).is_some_and(|whole| whole.len == len && is_final) {
             return Ok(None);
         }
-        let fits = self.parts.get(&base).is_some_and(|part| part.serial == serial && part.log.len <= len);
+        // More may have come than there was when the list was made.
+        let fits = self.parts.get(&base).is_some_and(|part| part.serial == serial && (part.log.len <= len || !is_final));
         if !fits {
             self.forget(base)?;
             let create = |kind| Growing::create(self.disk.as_ref(), &self.dir, kind, base);

@@ -124,6 +124,24 @@ fn a_power_cut_at_any_moment_of_copying_leaves_what_can_be_gone_on_with() {
 }
 
 #[test]
+fn what_was_written_since_the_list_was_made_may_come_too() {
+    let mut model = Modelled::new(config(100_000));
+    model.commit(&[section(1, 1, 1, 100)]);
+    let mut copying = Copying::begin(&model.log);
+    let list = model.log.reader().copy_list();
+    model.commit(&[section(1, 2, 3, 400)]);
+    let mut asked = 0;
+    while let Some(piece) = copying.copy.next(SOURCE, &list, false).expect("goes on") {
+        let bytes = model.log.reader().copy_bytes(&piece, 10_000).expect("read").expect("the segment is there");
+        copying.copy.write(&piece, &bytes, true).expect("written");
+        asked += 1;
+    }
+    assert_eq!(asked, 2, "the stream table and the frames");
+    copying.complete(&model.log).expect("complete");
+    copying.check(&model);
+}
+
+#[test]
 fn a_part_of_a_segment_that_was_replaced_is_thrown_away() {
     let mut model = Modelled::new(config(600));
     // A segment without records keeps its name when the next one is begun.

@@ -199,3 +199,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn leases_and_what_is_settled_go_on_in_another_table() {
+    let mut table = LeaseTable::default();
+    let caps = LeaseCaps { in_flight_max: 10, acked_ahead_max: 10 };
+    for nonce in 0..7 {
+        assert!(table.reserve(nonce, Offset(20), caps, LEASE_MS, 100 + nonce).is_some());
+    }
+    // 0 is settled, 2 and 3 ahead; 1 has run out; 5 was handed back; 4 and 6 are leased.
+    table.ack(7, Offset(0), 100).expect("leased");
+    table.ack(7, Offset(2), 102).expect("leased");
+    table.ack(7, Offset(3), 103).expect("leased");
+    table.release(7, Offset(5), 105).expect("leased");
+    table.extend(50, Offset(4), 104, LEASE_MS).expect("leased");
+    table.freeze();
+    let now = 102;
+    let left = table.leases_left(now);
+    assert_eq!(left.iter().map(|lease| (lease.offset.0, lease.nonce, lease.left_ms)).collect::<Vec<_>>(), [(4, 104, 48), (6, 106, 4)]);
+    let mut other = LeaseTable::restore(&table.state(Offset(20)));
+    let began = 1_000_000;
+    other.take_over(&left.iter().map(|lease| (*lease, began + lease.left_ms)).collect::<Vec<_>>());
+    assert_eq!((other.leased(), other.frontier(), other.acked_ahead()), (2, Offset(1), 2));
+    let mut next = || other.reserve(began, Offset(20), caps, LEASE_MS, 900).map(|granted| granted.offset.0);
+    assert_eq!([next(), next(), next(), next()], [Some(1), Some(5), Some(7), Some(8)]);
+    other.ack(began + 1, Offset(4), 104).expect("its handle has not changed");
+    assert_eq!(other.ack(began + 5, Offset(6), 106), Err(NoSuchLease), "it has run out");
+    assert_eq!(other.reserve(began + 5, Offset(20), caps, LEASE_MS, 901).map(|granted| granted.offset.0), Some(6));
+}
+
+#[test]
+fn a_frozen_table_changes_nothing_until_it_is_thawed() {
+    let mut table = LeaseTable::default();
+    assert_eq!(grant(&mut table, 0, 5, 1), Some(0));
+    assert_eq!(grant(&mut table, 0, 5, 2), Some(1));
+    table.freeze();
+    let before = format!("{table:?}");
+    assert_eq!(grant(&mut table, 0, 5, 3), None);
+    assert_eq!(table.ack(1, Offset(0), 1), Err(NoSuchLease));
+    assert_eq!(table.release(1, Offset(0), 1), Err(NoSuchLease));
+    assert_eq!(table.extend(1, Offset(0), 1, LEASE_MS), Err(NoSuchLease));
+    assert_eq!((table.expire(1_000), table.skip(Offset(0), Offset(2)), table.jump_to(Offset(2))), (0, 0, 0));
+    table.delivered(Offset(0));
+    assert!(!table.has_candidate(1, Offset(5), CAPS));
+    assert_eq!(format!("{table:?}"), before);
+    table.thaw();
+    assert_eq!(table.ack(1, Offset(0), 1), Ok(()));
+}

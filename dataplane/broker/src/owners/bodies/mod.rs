@@ -13,6 +13,7 @@ use crate::partition::PartitionId;
 
 pub mod lease;
 pub mod look;
+pub mod moves;
 pub mod settle;
 
 /// Partitions of one topic, as their owner is asked for them.

@@ -1,14 +1,20 @@
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use veena_contract::{AttachEpoch, MessageId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TopicId};
+use veena_contract::{AttachEpoch, LogId, MessageId, MoveToken, Offset, OwnershipEpoch, PartitionIndex, StreamId, TopicId};
+use veena_storage::partition::{CopyFile, CopyPiece, CopySegment};
 
 use super::Tenures;
 use super::lease::{
     Claim, ClaimRefusal, Ending, Wait, Waited, claim_refused, claimed, endings, heard, take_claimed, take_endings, take_heard,
 };
 use super::look::{Lag, LagAsked, ask, ask_read, described, lags, read, take_ask, take_ask_read, take_described, take_lags, take_read};
+use super::moves::{
+    self, CopyAsked, CopyList, HandOver, MoveRefusal, MovedCursor, ask_copy, ask_freeze, handed_over, listed, refused, take_ask_copy,
+    take_ask_freeze, take_handed_over, take_listed, take_piece,
+};
 use super::settle::{Settling, settled, take_settled};
+use crate::consume::lease::MovedLease;
 use crate::errors::{ReplayError, SettleError};
 use crate::message::{Delivery, Leased, PartitionStats, ReceiptHandle, Settle};
 use crate::owners::wire::{self, Malformed, Tenure};
@@ -184,4 +190,49 @@ fn the_format_of_lags_is_fixed() {
     is_fixed(&asked.encode(), golden, &asked, LagAsked::decode);
     let list = vec![Lag { messages: 3, dropped: 1, is_partial: true }];
     is_fixed(&lags(&list), "0100010000000000000003000000000000000101", &list, take_lags);
+}
+
+#[test]
+fn the_format_of_what_moves_a_partition_is_fixed() {
+    let tenure = Tenure { partition: PartitionId { topic: TopicId(1), index: PartitionIndex(2) }, epoch: OwnershipEpoch(5) };
+    let (token, head) = (MoveToken(6), "010000000000000001000000020000000000000005");
+    let token_hex = "00000000000000000000000000000006";
+    let list = (tenure, token, CopyAsked::List);
+    is_fixed(&ask_copy(&tenure, token, &CopyAsked::List), &format!("{head}{token_hex}00"), &list, take_ask_copy);
+    let piece = CopyPiece { base: Offset(7), serial: 8, file: CopyFile::Streams, at: 9 };
+    let asked = CopyAsked::Piece { source: 10, piece };
+    let golden = format!("{head}{token_hex}010000000000000000000000000000000a00000000000000070000000000000008020000000000000009");
+    is_fixed(&ask_copy(&tenure, token, &asked), &golden, &(tenure, token, asked), take_ask_copy);
+    is_fixed(&ask_freeze(&tenure, token), &format!("{head}{token_hex}"), &(tenure, token), take_ask_freeze);
+
+    let served = |mut body: Bytes| wire::take_answer(&mut body)?.map_err(|_| Malformed).map(|()| body);
+    let segments = vec![
+        CopySegment { base: Offset(0), serial: 1, len: 100, is_sealed: true },
+        CopySegment { base: Offset(7), serial: 8, len: 64, is_sealed: false },
+    ];
+    let list = CopyList { source: 10, log_id: LogId(11), segments };
+    let list_hex = "0000000000000000000000000000000a0000000000000000000000000000000b00000002\
+                    00000000000000000000000000000001000000000000006401\
+                    00000000000000070000000000000008000000000000004000";
+    let decode = |body| take_listed(served(body)?);
+    is_fixed(&listed(&list), &format!("010000{list_hex}"), &Ok(list.clone()), decode);
+    for (why, golden) in [(MoveRefusal::NoSuchMove, "010001"), (MoveRefusal::NotNow, "010002"), (MoveRefusal::SegmentGone, "010003")] {
+        is_fixed(&refused(why), golden, &Err(why), decode);
+    }
+    let decode = |body| take_piece(served(body)?);
+    is_fixed(&moves::piece(b"pp"), "0100000000000270703fa0f758", &Ok(Bytes::from_static(b"pp")), decode);
+
+    let lease = MovedLease { offset: Offset(1), nonce: 9, left_ms: 300 };
+    let cursors = vec![
+        MovedCursor { epoch: AttachEpoch(12), position: Some(Bytes::from_static(b"p")), sent_through: Some(3) },
+        MovedCursor { epoch: AttachEpoch(13), position: None, sent_through: None },
+    ];
+    let hand_over = HandOver { list, end: Offset(8), settled: Bytes::from_static(b"ss"), leases: vec![lease], cursors };
+    let golden = format!(
+        "010000{list_hex}000000000000000800000002737300000001{}{}{}",
+        "00000000000000010000000000000009000000000000012c",
+        "00000002000000000000000c010000000170010000000000000003",
+        "000000000000000d0000"
+    );
+    is_fixed(&handed_over(&hand_over), &golden, &Ok(hand_over), |body| take_handed_over(served(body)?));
 }

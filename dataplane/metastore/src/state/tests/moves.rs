@@ -156,9 +156,41 @@ fn nodes_drain_until_it_is_said_that_they_do_not() {
     let mut state = state([drain("b", true), drain("a", true), drain("b", true)]);
     let draining = |state: &State| state.view().draining.iter().map(NodeId::to_string).collect::<Vec<_>>();
     assert_eq!(draining(&state), ["a", "b"]);
+    let refused = |node: &str| Err(CommandError::NodeDraining { node: node_id(node) });
+    assert_eq!(state.apply(create_on("t", 1, &["c", "b", "c"])), refused("b"), "it gets nothing new");
+    state.apply(create_on("t", 1, &["c", "c", "c"])).expect("taken");
+    assert_eq!(state.apply(grow_on("t", 1, 4, &["a"])), refused("a"));
+    assert_eq!(state.apply(begin(1, "b", A)), refused("b"));
     state.apply(drain("a", false)).expect("taken back");
+    state.apply(begin(1, "a", A)).expect("it gets something again");
     state.apply(drain("c", false)).expect("it never was");
     assert_eq!(draining(&state), ["b"]);
+}
+
+#[test]
+fn a_node_is_let_go_once_it_has_nothing_and_that_is_not_taken_back() {
+    let drain = |draining| Command::SetDraining { node: node_id("b"), draining };
+    let let_go = || Command::LetGo { node: node_id("b") };
+    let refused = |state: &mut State, command| matches!(state.apply(command), Err(CommandError::NodeChanged { .. }));
+    let mut state = with([]);
+    assert!(refused(&mut state, let_go()), "nobody has asked for it");
+    state.apply(drain(true)).expect("marked");
+    assert!(refused(&mut state, let_go()), "it owns a partition");
+    for command in [begin(1, "c", A), freeze(1, A, 9), flip(1, A)] {
+        state.apply(command).expect("moved");
+    }
+    state.apply(drain(false)).expect("kept");
+    state.apply(begin(2, "b", B)).expect("begun");
+    state.apply(drain(true)).expect("marked again");
+    assert!(refused(&mut state, let_go()), "a partition is on its way to it");
+    state.apply(abort(2, B)).expect("aborted");
+    state.apply(let_go()).expect("it has nothing");
+    state.apply(let_go()).expect("asked for again");
+    assert!(refused(&mut state, drain(false)), "it is on its way out");
+    let restored = State::from_dump(&state.dump()).expect("its own dump");
+    assert!(same(&restored, &state) && restored.view().leaving.contains(&node_id("b")));
+    state.apply(Command::NodeGone { node: node_id("b") }).expect("it is gone");
+    assert!(state.view().leaving.is_empty() && state.view().draining.is_empty());
 }
 
 #[test]
@@ -186,6 +218,8 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
     );
     let drain = Command::SetDraining { node: node_id("c"), draining: true };
     assert_eq!(text(drain), r#"{"v":2,"op":{"catalog":{"command":"set_draining","node":"c","draining":true}}}"#);
+    assert_eq!(text(Command::LetGo { node: node_id("c") }), r#"{"v":2,"op":{"catalog":{"command":"let_go","node":"c"}}}"#);
+    assert_eq!(text(Command::NodeGone { node: node_id("c") }), r#"{"v":2,"op":{"catalog":{"command":"node_gone","node":"c"}}}"#);
     let ownership = serde_json::to_string(&owner(&with([begin(1, "c", A), freeze(1, A, 9)]))).expect("JSON");
     assert_eq!(ownership, r#"{"node":"b","epoch":1,"moving":{"to":"c","token":"0000000000000000000000000000000a","frozen":{"end":9}}}"#);
 }

@@ -1,0 +1,158 @@
+//! What this node has of partitions that another owns: set aside, once the leader has confirmed that it will never be served again. A copy that
+//! does not say which one it is stays where it is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tracing::{debug, info, warn};
+use veena_contract::{Confirmed, Copy, CopyMoved, MoveToken, OwnershipEpoch, TopicRecord, Unconfirmed};
+
+use super::{mark, me, source};
+use crate::core::Core;
+use crate::layout;
+use crate::partition::{Partition, PartitionId};
+use crate::sweep;
+
+/// Why there is no room yet for a copy that comes.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InTheWay {
+    /// The file system.
+    #[error("the directory of the topic cannot be changed: {0}")]
+    Io(#[from] io::Error),
+    /// The leader.
+    #[error("what a former move left cannot be set aside: {0}")]
+    Unconfirmed(#[from] Unconfirmed),
+    /// It is another copy by now.
+    #[error("what a former move left has changed meanwhile")]
+    Changed,
+}
+
+/// A copy of a partition on the disk.
+struct Found {
+    dir: PathBuf,
+    /// Of the move whose copy is made there; `None` for a directory that has the partition's name.
+    token: Option<MoveToken>,
+    /// What it holds, as far as it says.
+    copy: Option<Copy>,
+}
+
+/// Blocking. Every copy of every partition of a topic that is here.
+fn copies(core: &Core, record: &TopicRecord) -> io::Result<Vec<(PartitionId, Found)>> {
+    let root = layout::topic_dir(&core.config.data_dir, &record.tenant, record.id);
+    let mut found = Vec::new();
+    for entry in sweep::list_existing(core.ports.disk.as_ref(), &root)?.into_iter().filter(|entry| entry.is_dir) {
+        let Some((index, token)) = layout::copy_of(&entry.name) else { continue };
+        let dir = root.join(&entry.name);
+        let copy = match token {
+            Some(token) => Some(Copy::Incoming(token)),
+            None => mark::read(core.ports.disk.as_ref(), &dir)?,
+        };
+        found.push((PartitionId { topic: record.id, index }, Found { dir, token, copy }));
+    }
+    Ok(found)
+}
+
+/// Sets aside what is of no use any more, of all topics. Says whether nothing is left to be looked at again.
+pub async fn run(core: &Arc<Core>) -> bool {
+    let Some(me) = me(core).cloned() else { return true };
+    let view = core.ports.catalog.view();
+    let mut is_clean = true;
+    for record in view.by_id.values().filter(|record| record.owners.iter().any(|owner| owner.node != me)) {
+        let (worker, target) = (Arc::clone(core), Arc::clone(record));
+        let found = match core.ports.read_io.run(move || copies(&worker, &target)).await {
+            Ok(found) => found,
+            Err(failed) => {
+                core.metrics.housekeeping_failed.add(1);
+                warn!(topic = %record.id, error = %failed, "a topic's directory cannot be looked at; tried again later");
+                is_clean = false;
+                continue;
+            }
+        };
+        for (id, found) in found {
+            let Some(copy) = found.copy.filter(|_| !core.is_mine(record, id.index)) else { continue };
+            if core.moves.is_incoming(id) && !veena_storage::sabotage::is("reclaim_without_epoch") {
+                // Until whoever is at it has found out that its move is over.
+                is_clean &= record.owner_of(id.index).and_then(|owner| owner.moving.as_ref()).is_some_and(|moving| moving.to == me);
+                continue;
+            }
+            if let Err(kept) = set_aside(core, record, id, found, copy).await {
+                debug!(topic = %id.topic, partition = %id.index, reason = %kept, "a copy of a partition is kept");
+                is_clean = false;
+            }
+        }
+    }
+    is_clean
+}
+
+/// Makes room for the copy of a move: what other moves left of the partition goes. A copy of this move that a former life had ended is gone on
+/// with.
+pub(super) async fn make_way(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, token: MoveToken) -> Result<(), InTheWay> {
+    let (worker, target) = (Arc::clone(core), Arc::clone(record));
+    let found = core.ports.read_io.run(move || copies(&worker, &target)).await?;
+    for (_, found) in found.into_iter().filter(|(of, found)| *of == id && found.token != Some(token)) {
+        if found.copy == Some(Copy::Incoming(token)) {
+            let worker = Arc::clone(core);
+            core.ports.write_io.run(move || take_back(&worker, &found.dir, token)).await?;
+            continue;
+        }
+        // One that does not say which it is was never handed over by this node, and another one owns the partition.
+        let copy = found.copy.unwrap_or(Copy::Served(OwnershipEpoch(0)));
+        set_aside(core, record, id, found, copy).await?;
+    }
+    Ok(())
+}
+
+/// Blocking. A copy that was whole, and of which it is not known whether it was served: not here, or no move would be under way.
+fn take_back(core: &Core, dir: &Path, token: MoveToken) -> io::Result<()> {
+    let disk = &core.ports.disk;
+    disk.rename(dir, &layout::incoming_dir(dir, token))?;
+    core.forget_prepared(dir);
+    dir.parent().map_or(Ok(()), |parent| disk.sync_dir(parent))
+}
+
+async fn set_aside(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, found: Found, copy: Copy) -> Result<(), InTheWay> {
+    let Some(me) = me(core) else { return Ok(()) };
+    let asked = if veena_storage::sabotage::is("reclaim_without_epoch") { Copy::Served(OwnershipEpoch(0)) } else { copy };
+    let confirmed = core.ports.witness.copy_moved(id.topic, id.index, me, asked).await?;
+    let topic = core.topics.of(core, record);
+    let Some(partition) = topic.partition(id.index) else { return Ok(()) };
+    let mut slot = Arc::clone(&partition.owner).lock_owned().await;
+    let (worker, children) = (Arc::clone(core), Arc::clone(record));
+    core.ports
+        .write_io
+        .run(move || {
+            if found.token.is_none() {
+                // Another copy may have come under the name since.
+                if mark::read(worker.ports.disk.as_ref(), &found.dir)? != found.copy {
+                    return Err(InTheWay::Changed);
+                }
+                source::let_go(&worker, &partition, &mut slot);
+                forget_settled(&worker, &partition, &children, &confirmed);
+            }
+            Ok(quarantine(&worker, &found.dir, &confirmed)?)
+        })
+        .await
+}
+
+/// What was kept of the copy beside it goes with it.
+fn forget_settled(core: &Core, partition: &Partition, record: &TopicRecord, why: &Confirmed<CopyMoved>) {
+    if let Some(kept) = core.settle.promise(partition.id) {
+        core.settle.forget(kept.log);
+    }
+    core.settle.forget_promise(partition.id);
+    for link in &record.children {
+        core.settle.forget_moved_cursor(why, link.epoch);
+    }
+}
+
+fn quarantine(core: &Core, from: &Path, why: &Confirmed<CopyMoved>) -> io::Result<()> {
+    let fact = why.fact();
+    let name = from.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let to = sweep::set_aside(core, from, &format!("copy-{}-{name}", fact.topic))?;
+    core.forget_prepared(from);
+    core.quarantined_bytes.fetch_add(sweep::bytes_below(core, &to), Ordering::Relaxed);
+    info!(topic = %fact.topic, partition = %fact.index, copy = ?fact.copy, applied = why.applied().0, "a copy of a partition that another node owns was set aside");
+    Ok(())
+}

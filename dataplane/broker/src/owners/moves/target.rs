@@ -1,0 +1,289 @@
+//! Fetching a partition: its log while the owner goes on, then the owner's stop, the rest of the log and all that the log does not say. When
+//! all of it is on this disk under the partition's name, synced and checked, this node makes itself the owner, against the very move that it has
+//! fetched it for. Whatever fails is tried again until the catalog says that the move has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tracing::{debug, info, warn};
+use veena_contract::{Command, Copy, Ownership, PeerAddr, PeerClass, PeerError, PeerOp, ProposeError, TopicRecord, limits};
+use veena_storage::partition::{CopySegment, IncomingError, IncomingLog};
+
+use super::{Incoming, Pause, at, mark, me, move_of, ownership, reclaim, source};
+use crate::consume::lease::{MonoMs, SettleState};
+use crate::consume::promised::Promise;
+use crate::consume::{frontier, park};
+use crate::core::Core;
+use crate::layout;
+use crate::owners::bodies::moves::{self as bodies, CopyAsked, CopyList, HandOver, MoveRefusal};
+use crate::owners::call;
+use crate::owners::wire::{self, Malformed, Tenure};
+use crate::partition::{Partition, PartitionId};
+use crate::settle;
+use crate::tasks::OnExit;
+
+/// Why a move does not get on now.
+#[derive(Debug, thiserror::Error)]
+enum Hindrance {
+    #[error("the address of the owner is not known")]
+    NoAddress,
+    #[error(transparent)]
+    Call(#[from] PeerError),
+    #[error("the owner's answer cannot be read")]
+    Malformed(#[from] Malformed),
+    #[error("the node asked does not own the partition")]
+    NotOwner,
+    #[error(transparent)]
+    Refused(#[from] MoveRefusal),
+    #[error(transparent)]
+    Copy(#[from] IncomingError),
+    #[error(transparent)]
+    InTheWay(#[from] reclaim::InTheWay),
+    #[error("the copy cannot be put in its place: {0}")]
+    Install(std::io::Error),
+    #[error("what belongs to the partition cannot be written")]
+    NotDurable,
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+}
+
+/// How far the copy is.
+enum Stage {
+    /// It is made.
+    Copying { log: Option<IncomingLog>, rounds: u32 },
+    /// It is in its place, and the change of owner is to be recorded.
+    Installed,
+}
+
+/// Starts the one task that fetches a partition.
+pub(super) fn start(core: &Arc<Core>, id: PartitionId, incoming: Arc<Incoming>) {
+    let core_for_run = Arc::clone(core);
+    core.ports.tasks.spawn("fetch-partition", OnExit::Shutdown, async move {
+        let core = &core_for_run;
+        run(core, id, &incoming).await;
+        core.moves.fetched(id);
+        if !core.ports.tasks.token().is_cancelled() {
+            // Another move of it may have begun meanwhile.
+            core.moves.reconcile(core, &core.ports.catalog.view());
+        }
+    });
+}
+
+async fn run(core: &Arc<Core>, id: PartitionId, incoming: &Incoming) {
+    let stop = core.ports.tasks.token();
+    let mut pause = Pause(Pause::MIN);
+    let mut stage = Stage::Copying { log: None, rounds: 0 };
+    while !stop.is_cancelled() {
+        let view = core.ports.catalog.view();
+        let Some((record, owner)) = ownership(&view, id) else { return };
+        let Some(partition) = core.topics.of(core, record).partition(id.index) else { return };
+        if Some(&owner.node) == me(core) {
+            return arrive(core, &partition, record).await;
+        }
+        if move_of(owner, incoming.token).is_none_or(|moving| Some(&moving.to) != me(core)) {
+            partition.has_arrived();
+            info!(partition = %partition.dir.display(), token = %incoming.token, "a partition does not come here after all");
+            return;
+        }
+        let stepped = tokio::select! {
+            stepped = step(core, record, owner, &partition, incoming, &mut stage) => stepped,
+            () = stop.cancelled() => return,
+        };
+        match stepped {
+            Ok(()) => pause = Pause(Pause::MIN),
+            Err(hindrance) => {
+                debug!(partition = %partition.dir.display(), error = %hindrance, "a partition that is to come here does not get on");
+                incoming.set_failed(hindrance.to_string());
+                tokio::select! {
+                    () = tokio::time::sleep(pause.next()) => {}
+                    () = stop.cancelled() => return,
+                }
+            }
+        }
+    }
+}
+
+/// One step: a round of copying, the copy's end, or the change of owner.
+async fn step(
+    core: &Arc<Core>,
+    record: &Arc<TopicRecord>,
+    owner: &Ownership,
+    partition: &Arc<Partition>,
+    incoming: &Incoming,
+    stage: &mut Stage,
+) -> Result<(), Hindrance> {
+    let id = partition.id;
+    let tenure = Tenure { partition: id, epoch: owner.epoch };
+    let Stage::Copying { log, rounds } = stage else {
+        incoming.set_phase("taking over");
+        let flip = Command::FlipOwner { at: at(record, id.index, owner.epoch), token: incoming.token };
+        core.ports.writer.propose(flip).await?;
+        return Ok(());
+    };
+    let addr = core.ports.peers.as_ref().and_then(|peers| peers.directory.address_of(&owner.node)).ok_or(Hindrance::NoAddress)?;
+    let from = From { core, addr, tenure, incoming };
+    if log.is_none() {
+        reclaim::make_way(core, record, id, incoming.token).await?;
+    }
+    if !owner.is_frozen() && *rounds < limits::MOVE_ROUNDS_MAX {
+        incoming.set_phase("copying");
+        let list = from.list().await?;
+        let missing = open(core, partition, incoming, log, &list).await?;
+        if *rounds == 0 || missing > limits::MOVE_REST_BYTES_MAX {
+            *rounds += 1;
+            return pull(&from, log, &list, false).await;
+        }
+    }
+    incoming.set_phase("taking the rest");
+    let handed = from.hand_over().await?;
+    let received = core.now_ms();
+    open(core, partition, incoming, log, &handed.list).await?;
+    pull(&from, log, &handed.list, true).await?;
+    install(core, record, partition, incoming, log.take(), handed, received).await?;
+    *stage = Stage::Installed;
+    Ok(())
+}
+
+/// The owner, and what is asked of it.
+struct From<'a> {
+    core: &'a Arc<Core>,
+    addr: PeerAddr,
+    tenure: Tenure,
+    incoming: &'a Incoming,
+}
+
+impl From<'_> {
+    async fn ask(&self, op: PeerOp, timeout_ms: u64, body: Bytes) -> Result<Bytes, Hindrance> {
+        let mut answer = call(self.core, &self.addr, op, PeerClass::Data, Duration::from_millis(timeout_ms), body).await?;
+        wire::take_answer(&mut answer)?.map_err(|_| Hindrance::NotOwner)?;
+        Ok(answer)
+    }
+
+    async fn copy(&self, asked: &CopyAsked) -> Result<Bytes, Hindrance> {
+        self.ask(PeerOp::OWNER_COPY, limits::MOVE_PIECE_MS_MAX, bodies::ask_copy(&self.tenure, self.incoming.token, asked)).await
+    }
+
+    async fn list(&self) -> Result<CopyList, Hindrance> {
+        Ok(bodies::take_listed(self.copy(&CopyAsked::List).await?)??)
+    }
+
+    async fn hand_over(&self) -> Result<HandOver, Hindrance> {
+        let body = bodies::ask_freeze(&self.tenure, self.incoming.token);
+        Ok(bodies::take_handed_over(self.ask(PeerOp::OWNER_FREEZE, limits::MOVE_FREEZE_MS_MAX, body).await?)??)
+    }
+}
+
+/// Goes on with the copy, or begins it. Says how much of what is listed is missing.
+async fn open(
+    core: &Arc<Core>,
+    partition: &Partition,
+    incoming: &Incoming,
+    log: &mut Option<IncomingLog>,
+    list: &CopyList,
+) -> Result<u64, Hindrance> {
+    if log.as_ref().is_none_or(|log| log.log_id() != list.log_id) {
+        *log = None;
+        let (disk, dir, log_id) = (Arc::clone(&core.ports.disk), layout::incoming_dir(&partition.dir, incoming.token), list.log_id);
+        *log = Some(core.ports.write_io.run(move || IncomingLog::open(disk, &dir, log_id)).await?);
+    }
+    Ok(log.as_ref().map_or(0, |log| log.missing_bytes(&list.segments)))
+}
+
+/// Takes all of what is listed. After a failure to write, the copy is looked at anew.
+async fn pull(from: &From<'_>, log: &mut Option<IncomingLog>, list: &CopyList, is_final: bool) -> Result<(), Hindrance> {
+    let segments: Arc<[CopySegment]> = list.segments.as_slice().into();
+    let mut came = None;
+    loop {
+        let Some(mut copy) = log.take() else { return Ok(()) };
+        let (source, listed) = (list.source, Arc::clone(&segments));
+        let work = move || -> Result<_, IncomingError> {
+            if let Some((piece, bytes)) = came {
+                let bytes: Bytes = bytes;
+                copy.write(&piece, &bytes, bytes.len() < limits::MOVE_PIECE_BYTES)?;
+            }
+            let wanted = copy.next(source, &listed, is_final)?;
+            Ok((copy, wanted))
+        };
+        let (copy, wanted) = from.core.ports.write_io.run(work).await?;
+        *log = Some(copy);
+        let Some(piece) = wanted else { return Ok(()) };
+        let bytes = bodies::take_piece(from.copy(&CopyAsked::Piece { source, piece }).await?)??;
+        from.incoming.copied_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        came = Some((piece, bytes));
+    }
+}
+
+/// Puts the copy in its place, with all that belongs to it.
+async fn install(
+    core: &Arc<Core>,
+    record: &Arc<TopicRecord>,
+    partition: &Arc<Partition>,
+    incoming: &Incoming,
+    log: Option<IncomingLog>,
+    handed: HandOver,
+    received: MonoMs,
+) -> Result<(), Hindrance> {
+    let Some(mut log) = log else { return Err(Hindrance::NotDurable) };
+    let settled = frontier::decode(&handed.settled).map_err(|_| Malformed)?;
+    let slot = Arc::clone(&partition.owner).lock_owned().await;
+    let (worker, target, record, token) = (Arc::clone(core), Arc::clone(partition), Arc::clone(record), incoming.token);
+    core.ports
+        .write_io
+        .run(move || {
+            let mut slot = slot;
+            log.complete(&handed.list.segments, handed.end)?;
+            let (disk, dir) = (worker.ports.disk.as_ref(), layout::incoming_dir(&target.dir, token));
+            // 1 what it is   2 what belongs to it, synced   3 its name   - before 3 the copy is gone on with, after 3 it is taken back
+            mark::write(disk, &dir, Copy::Incoming(token)).map_err(|failed| Hindrance::Install(failed.source))?;
+            // What this node has in memory of a former tenure is of no use any more.
+            source::let_go(&worker, &target, &mut slot);
+            keep(&worker, &record, target.id, &handed, &settled);
+            if !settle::flush(&worker) {
+                return Err(Hindrance::NotDurable);
+            }
+            place(&worker, &dir, &target).map_err(Hindrance::Install)?;
+            worker.fanout.expect(target.id, handed.cursors.iter().filter_map(|cursor| Some((cursor.epoch, cursor.sent_through?))));
+            target.arrive(handed.leases.into_iter().map(|lease| (lease, received.saturating_add(lease.left_ms))).collect());
+            Ok(())
+        })
+        .await
+}
+
+/// What was kept of a former tenure of this node is replaced.
+fn keep(core: &Core, record: &TopicRecord, id: PartitionId, handed: &HandOver, settled: &SettleState) {
+    core.settle.keep(handed.list.log_id, settled);
+    core.settle.keep_promise(id, &Promise { log: handed.list.log_id, end: handed.end });
+    if veena_storage::sabotage::is("cursor_of_a_former_tenure") {
+        return;
+    }
+    for link in &record.children {
+        let moved = handed.cursors.iter().find(|cursor| cursor.epoch == link.epoch);
+        core.settle.replace_cursor(link.epoch, id.index, moved.and_then(|cursor| cursor.position.clone()));
+    }
+}
+
+fn place(core: &Core, from: &std::path::Path, partition: &Partition) -> std::io::Result<()> {
+    let disk = &core.ports.disk;
+    if disk.exists(&partition.dir)? {
+        return Err(std::io::ErrorKind::AlreadyExists.into());
+    }
+    disk.rename(from, &partition.dir)?;
+    partition.dir.parent().map_or(Ok(()), |parent| disk.sync_dir(parent))
+}
+
+/// This node owns the partition now.
+async fn arrive(core: &Arc<Core>, partition: &Arc<Partition>, record: &Arc<TopicRecord>) {
+    let topic = core.topics.of(core, record);
+    core.fanout.reconcile(core, &core.ports.catalog.view());
+    match partition.open(core).await {
+        Ok(_) => info!(partition = %partition.dir.display(), "a partition has come here and is served"),
+        Err(error) => {
+            warn!(partition = %partition.dir.display(), %error, "a partition has come here and is served once its log can be opened")
+        }
+    }
+    core.moves.turn();
+    core.fanout.on_published(core, partition.id);
+    park::wake_takeable(core, &topic);
+}
