@@ -57,6 +57,11 @@ pub fn line(text: impl AsRef<str>) -> Outcome {
     Ok(())
 }
 
+/// Prints bytes as they are.
+pub fn raw(bytes: &[u8]) -> Outcome {
+    Ok(io::stdout().lock().write_all(bytes)?)
+}
+
 /// Prints bytes as they are, and a line end.
 pub fn raw_line(bytes: &[u8]) -> Outcome {
     let mut out = io::stdout().lock();

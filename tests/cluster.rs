@@ -18,23 +18,23 @@ use crate::support::{
     BIN, STOP_DEADLINE, assert_clean_log, assert_empty, consume_exactly, create_wide, handles, produce_all, scratch, start, texts, until,
 };
 
-const SECRET: &str = "a secret that only these tests know";
+pub const SECRET: &str = "a secret that only these tests know";
 const OTHER_SECRET: &str = "another secret, as long as that one";
 /// How long a node that is refused may take to end.
 const REFUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// An address for other nodes that nobody listens on.
-fn peer_addr() -> SocketAddr {
+pub fn peer_addr() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port")
 }
 
 /// What a node is started with that other nodes reach at `peer`.
-fn config(dir: &Path, name: &str, peer: SocketAddr) -> NodeConfig {
+pub fn config(dir: &Path, name: &str, peer: SocketAddr) -> NodeConfig {
     let config = NodeConfig::in_dir(Path::new(BIN), &dir.join(name)).flag("--node-id").flag(name);
     with(with(config, "VEENA_CLUSTER_PEER_ADDR", &peer.to_string()), "VEENA_CLUSTER_SECRET", SECRET)
 }
 
-fn with(mut config: NodeConfig, name: &str, value: &str) -> NodeConfig {
+pub fn with(mut config: NodeConfig, name: &str, value: &str) -> NodeConfig {
     config.env.retain(|(known, _)| known != name);
     config.env.push((name.to_owned(), value.to_owned()));
     config
@@ -46,9 +46,9 @@ pub(crate) fn name(number: usize) -> String {
 
 /// Nodes that found or joined one cluster.
 pub(crate) struct Cluster {
-    dir: TempDir,
+    pub(crate) dir: TempDir,
     pub(crate) nodes: Vec<NodeProcess>,
-    peers: Vec<SocketAddr>,
+    pub(crate) peers: Vec<SocketAddr>,
 }
 
 impl Cluster {
@@ -77,7 +77,7 @@ impl Cluster {
         self.peers.push(peer);
     }
 
-    fn joining(&self, config: NodeConfig) -> NodeConfig {
+    pub(crate) fn joining(&self, config: NodeConfig) -> NodeConfig {
         with(config, "VEENA_CLUSTER_JOIN", &format!("node-1@{}", self.peers[0]))
     }
 
@@ -96,14 +96,14 @@ impl Cluster {
         (0..self.nodes.len()).find(|at| name(at + 1) == leader.id)
     }
 
-    async fn stop_all(&mut self) {
+    pub async fn stop_all(&mut self) {
         for node in &mut self.nodes {
             node.stop(STOP_DEADLINE).await.expect("a node stops");
         }
     }
 
     /// Starts the three nodes again: each waits for the others.
-    async fn start_all(&mut self) {
+    pub async fn start_all(&mut self) {
         let [first, second, third] = self.nodes.as_mut_slice() else { panic!("three nodes") };
         let (first, second, third) = tokio::join!(first.start_again(), second.start_again(), third.start_again());
         first.and(second).and(third).expect("all are ready");
@@ -121,7 +121,7 @@ async fn status_of(client: &mut Client, topic: &str) -> u16 {
 }
 
 /// The same, once there is a leader that can confirm it.
-async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
+pub async fn confirmed_status_of(node: &NodeProcess, topic: &str) -> u16 {
     let status = Cell::new(503);
     until("a leader confirms it", || async {
         status.set(status_of(&mut Client::new(node.addr()), topic).await);
@@ -142,7 +142,7 @@ pub(crate) async fn create_until_there(node: &NodeProcess, name: &str, partition
     .await;
 }
 
-fn log_of(config: &NodeConfig) -> String {
+pub fn log_of(config: &NodeConfig) -> String {
     std::fs::read_to_string(&config.log).unwrap_or_default()
 }
 

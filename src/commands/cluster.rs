@@ -1,9 +1,9 @@
-//! `veena cluster`: who takes part, what moves, who comes and goes.
+//! `veena cluster`: who takes part, what moves, who comes and goes, and what becomes of the metadata.
 
 use clap::Subcommand;
 use veena_client::bodies::{ClusterMember, ClusterMove, Decommission};
 
-use super::Global;
+use super::{Global, lives};
 use crate::output::{self, Outcome};
 
 /// What to do with the cluster.
@@ -38,40 +38,54 @@ pub enum ClusterCommand {
         /// The member.
         node: String,
     },
+    /// Copy the metadata into a file: topics, schemas, links, owners; no message.
+    Backup(lives::BackupArgs),
+    /// Found the cluster anew from a backup, on a node that does not run.
+    ///
+    /// Topics that the backup knows go on with the messages that are in the data directories; what is in them that it does not know is set aside
+    /// at the next start, and never removed. Every other node joins anew (see rejoin).
+    Restore(lives::RestoreArgs),
+    /// Let one survivor go on alone, when a majority of the voters is lost for good; on a node that does not run.
+    Recover(lives::RecoverArgs),
+    /// Take a node that does not run out of its cluster, so that it joins, with its messages, the one that was restored or recovered from it.
+    Rejoin(lives::RejoinArgs),
 }
 
 /// Runs a command.
 pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
-    let client = global.client()?;
     match command {
         ClusterCommand::Members => {
-            let members = client.cluster_members().await?;
+            let members = global.client()?.cluster_members().await?;
             if global.json { members.iter().try_for_each(output::json) } else { list(&members) }
         }
         ClusterCommand::Moves => {
-            let moves = client.cluster_moves().await?;
+            let moves = global.client()?.cluster_moves().await?;
             if global.json { moves.iter().try_for_each(output::json) } else { list_moves(&moves) }
         }
         ClusterCommand::Decommission { node, dry_run: true } => {
-            let answer = client.would_decommission(&node).await?;
+            let answer = global.client()?.would_decommission(&node).await?;
             if global.json { output::json(&answer) } else { tell(&answer) }
         }
         ClusterCommand::Decommission { node, dry_run: false } => {
-            client.decommission(&node).await?;
+            global.client()?.decommission(&node).await?;
             done(global, &format!("{node} is being taken out; `veena cluster members` shows how far it is"))
         }
         ClusterCommand::Cancel { node } => {
-            client.cancel_decommission(&node).await?;
+            global.client()?.cancel_decommission(&node).await?;
             done(global, &format!("{node} stays"))
         }
         ClusterCommand::Abort { topic, partition } => {
-            let answer = client.abort_move(&topic, partition).await?;
+            let answer = global.client()?.abort_move(&topic, partition).await?;
             if global.json { output::json(&answer) } else { output::line(answer.note) }
         }
         ClusterCommand::Forget { node } => {
-            let answer = client.forget(&node).await?;
+            let answer = global.client()?.forget(&node).await?;
             if global.json { output::json(&answer) } else { output::line(format!("{node} is a member no more")) }
         }
+        ClusterCommand::Backup(args) => lives::backup(global, args).await,
+        ClusterCommand::Restore(args) => lives::restore(global, args).await,
+        ClusterCommand::Recover(args) => lives::recover(global, args).await,
+        ClusterCommand::Rejoin(args) => lives::rejoin(global, args).await,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -105,13 +105,13 @@ impl LocalCluster {
         command.arg("node").args(["--addr", &addr.to_string(), "--node-id", &name, "--log-format", "text", "--log-level", &self.log_level]);
         command.arg("--data-dir").arg(&data).env("VEENA_CLUSTER_PEER_ADDR", addr.to_string());
         command.env("VEENA_CLUSTER_SECRET_FILE", self.secret());
-        // A first node that has lost its directory must not found a second cluster.
-        if number == 1 && (exists(&data).await || !exists(&self.dir.join(self::name(2))).await) {
+        let mut known = vec![1];
+        if number == 1 {
             command.env("VEENA_CLUSTER_BOOTSTRAP", "true");
-        } else {
-            let known = if number == 1 { 2 } else { 1 };
-            command.env("VEENA_CLUSTER_JOIN", format!("{}@{}", self::name(known), self.addr(known)?));
+            known = (2..=self.nodes).collect();
         }
+        let known = known.into_iter().map(|number| Ok(format!("{}@{}", self::name(number), self.addr(number)?)));
+        command.env("VEENA_CLUSTER_JOIN", known.collect::<Result<Vec<_>, Failure>>()?.join(","));
         let file =
             OpenOptions::new().create(true).append(true).open(&log).await.with_context(|| format!("cannot write {}", log.display()))?;
         let file = file.into_std().await;
@@ -123,10 +123,6 @@ impl LocalCluster {
 
 fn name(number: u16) -> String {
     format!("node-{number}")
-}
-
-async fn exists(path: &Path) -> bool {
-    fs::try_exists(path).await.unwrap_or(true)
 }
 
 async fn wait_ready(nodes: &mut [Node]) -> Result<(), Failure> {

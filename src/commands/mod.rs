@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod cluster;
+mod lives;
 mod local_cluster;
 mod log;
 pub mod node;
@@ -35,17 +36,27 @@ pub struct Cli {
 /// The node that is talked to when none is named.
 pub const SERVER: &str = "http://127.0.0.1:7942";
 /// Commands for which flags of all others mean nothing, with those flags.
-const WITHOUT: [(&str, &[&str]); 3] = [("dev", &["server", "json"]), ("node", &["server", "json"]), ("log", &["server"])];
+const WITHOUT: [(&str, &[&str]); 6] = [
+    ("dev", &["server", "json"]),
+    ("node", &["server", "json"]),
+    ("log", &["server"]),
+    ("cluster restore", &["server"]),
+    ("cluster recover", &["server"]),
+    ("cluster rejoin", &["server"]),
+];
 
 impl Cli {
     /// Reads a command line. A flag that would do nothing is refused.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut grammar = Self::grammar();
         let matches = grammar.try_get_matches_from_mut(words)?;
-        let name = matches.subcommand_name().unwrap_or_default();
-        for flag in without(name) {
-            if matches.value_source(flag) == Some(ValueSource::CommandLine) {
-                return Err(grammar.error(ErrorKind::UnknownArgument, format!("--{flag} means nothing to `veena {name}`")));
+        let first = matches.subcommand_name().unwrap_or_default();
+        let second = matches.subcommand().and_then(|(_, inner)| inner.subcommand_name()).unwrap_or_default();
+        for name in [first.to_owned(), format!("{first} {second}")] {
+            for flag in without(&name) {
+                if matches.value_source(flag) == Some(ValueSource::CommandLine) {
+                    return Err(grammar.error(ErrorKind::UnknownArgument, format!("--{flag} means nothing to `veena {name}`")));
+                }
             }
         }
         Self::from_arg_matches(&matches)
@@ -57,7 +68,10 @@ impl Cli {
         let global: Vec<Arg> = grammar.get_arguments().cloned().collect();
         WITHOUT.iter().fold(grammar, |grammar, (name, flags)| {
             let hidden = global.iter().filter(|flag| flags.contains(&flag.get_id().as_str())).map(|flag| flag.clone().hide(true));
-            grammar.mut_subcommand(name, |command| command.args(hidden))
+            match name.split_once(' ') {
+                Some((name, inner)) => grammar.mut_subcommand(name, |command| command.mut_subcommand(inner, |inner| inner.args(hidden))),
+                None => grammar.mut_subcommand(name, |command| command.args(hidden)),
+            }
         })
     }
 }
@@ -108,7 +122,7 @@ pub enum Command {
     Replay(read::ReplayArgs),
     /// Measure produce (and consume) against a running node.
     Bench(bench::BenchArgs),
-    /// Look at the cluster and change it: who takes part, what moves.
+    /// Look at the cluster and change it: who takes part, what moves; copy its metadata, and go on from a copy or from one survivor.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Look at the files of a node that does not run: verify, inspect, repair.
@@ -177,7 +191,15 @@ mod tests {
                 assert!(!help.contains(&format!("--{flag}")), "veena {name} --help shows --{flag}");
             }
         }
-        for line in ["dev -s x", "-s x dev", "node --json", "serve --json", "log verify -s x .", "log -s x verify ."] {
+        for line in [
+            "dev -s x",
+            "-s x dev",
+            "node --json",
+            "serve --json",
+            "log verify -s x .",
+            "log -s x verify .",
+            "cluster rejoin -s x --data-dir d",
+        ] {
             let text = read(&format!("veena {line}")).expect_err(line).to_string();
             assert!(text.contains("means nothing to"), "{line}: {text}");
         }

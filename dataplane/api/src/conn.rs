@@ -105,11 +105,6 @@ impl<D: Written> Conn<D> {
         self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
     }
 
-    /// Has its client not sent a byte yet?
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) == Phase::New as u8
-    }
-
     /// The handler has answered.
     pub(crate) fn answer_began(&self) {
         self.enter(Phase::Answering);

@@ -21,7 +21,7 @@ use crate::metrics::{Metrics, Row};
 use crate::problem::Problem;
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, children, cluster, consume, health, produce, produce_batch, topic_patch, topics};
+use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, topic_patch, topics};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -166,6 +166,7 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Children, _) => Box::pin(children::list(call)).await,
         (Route::Child, _) => Box::pin(children::detach(call)).await,
         (Route::ClusterMembers, _) => Box::pin(cluster::members(call)).await,
+        (Route::ClusterBackup, _) => Box::pin(backup::backup(call)).await,
         (Route::ClusterMoves, _) => cluster::moves(call),
         (Route::ClusterDecommission, Verb::Delete) => Box::pin(cluster::recommission(call)).await,
         (Route::ClusterDecommission, _) => Box::pin(cluster::decommission(call)).await,

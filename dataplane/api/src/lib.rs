@@ -5,6 +5,7 @@
 
 mod ack;
 mod answer;
+mod backup;
 mod batch_body;
 mod body;
 mod budget;

@@ -50,6 +50,8 @@ routes! {
     Ack "/v1/topics/{topic}/ack" [Post];
     /// The members of the cluster.
     ClusterMembers "/v1/cluster/members" [Get];
+    /// A copy of the metadata.
+    ClusterBackup "/v1/cluster/backup" [Get];
     /// Takes a member out, or takes that back.
     ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post Delete];
     /// Gives up a member that is dead.
@@ -141,6 +143,7 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/metrics" => plain(Route::Metrics),
             "/v1/cluster/members" => plain(Route::ClusterMembers),
             "/v1/cluster/moves" => plain(Route::ClusterMoves),
+            "/v1/cluster/backup" => plain(Route::ClusterBackup),
             _ => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
         };
     };

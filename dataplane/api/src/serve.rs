@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use veena_contract::{Quiet, limits};
@@ -23,15 +23,18 @@ use crate::state::ApiState;
 
 /// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
 const HEAD_SLACK_BYTES: usize = 16 * 1024;
-/// How long a connection that was opened during a stop may take to send its request.
+/// How long after a stop has begun a connection without a request may take to send one.
 const LATE_HEAD: Duration = Duration::from_millis(500);
+/// How often, and how long each time, the listener's last place is tried for before it is closed.
+const CLOSE_TRIES: u32 = 5;
+const CLOSE_TRY: Duration = Duration::from_millis(50);
 const ACCEPT_BACKOFF_MIN: Duration = Duration::from_millis(5);
 const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Serves the plane until `shutdown` is cancelled and every request under way has been answered, or the grace period is over.
 ///
-/// After the cancellation the probes are red, parked consumers are answered at once, connections are closed behind the answer they wait
-/// for, and the listener is the last thing to close.
+/// After the cancellation the probes are red, parked consumers are answered at once, connections are closed behind the next answer, which
+/// says so, or when no request has come for a while; and the listener is the last thing to close.
 ///
 /// # Errors
 /// None at present: trouble with accepting is waited out, trouble with a connection ends that connection.
@@ -66,8 +69,20 @@ pub async fn serve(listener: TcpListener, state: ApiState, shutdown: Cancellatio
             },
         }
         if grace_ends.is_some() && connections.is_empty() {
-            return Ok(());
+            break;
         }
+    }
+    for (stream, peer, permit) in accepting.close().await {
+        state.metrics.connections_opened.add(1);
+        connections.spawn(connection(stream, peer, permit, state.clone()));
+    }
+    let ended = async {
+        while connections.join_next().await.is_some() {
+            state.metrics.connections_closed.add(1);
+        }
+    };
+    if timeout_at(grace_ends.unwrap_or_else(Instant::now), ended).await.is_ok() {
+        return Ok(());
     }
     warn!(connections = connections.len(), "the grace period is over; closing connections that are still busy");
     connections.shutdown().await;
@@ -100,6 +115,33 @@ impl Accepting {
         let (stream, peer) = self.listener.accept().await?;
         self.failures = 0;
         Ok((stream, peer, permit))
+    }
+
+    /// Closes the listener, and answers who is in the kernel's queue: they have a connection, may have sent a request, and are to be served,
+    /// as many as there are places. Whoever comes between a look into the queue and the close would be cut off. So the queue is made one place
+    /// long, and that place is taken by us: with a full queue the kernel lets nobody in, and who tries is told after the close that nobody
+    /// listens.
+    async fn close(self) -> Vec<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let mut waiting = Vec::new();
+        let addr = self.listener.local_addr();
+        // What the runtime knows of the queue may be old.
+        let Ok(listener) = self.listener.into_std() else { return waiting };
+        let is_short = rustix::net::listen(&listener, 0).is_ok();
+        for _ in 0..CLOSE_TRIES {
+            while let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
+                && let Ok((stream, peer)) = listener.accept()
+            {
+                let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                waiting.extend(stream.map(|stream| (stream, peer, permit)));
+            }
+            let Some(addr) = addr.as_ref().ok().filter(|_| is_short) else { break };
+            // If somebody was faster, the place is theirs, and nobody answers us: then they are served, and it is tried again.
+            if let Ok(Ok(_place)) = timeout(CLOSE_TRY, TcpStream::connect(addr)).await {
+                drop(listener);
+                break;
+            }
+        }
+        waiting
     }
 
     /// Out of descriptors, or a client that left in the queue: wait before the next try, ever longer while it lasts.
@@ -146,11 +188,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphore
     let mut serving = std::pin::pin!(http.serve_connection(io, service));
 
     let mut limits = PhaseLimits { head: state.config.read_timeout, idle: state.config.idle_timeout, answer: state.config.write_timeout };
-    // One that comes while the node stops is still told so, if it asks at once.
-    let mut is_ending = state.stopping.is_cancelled();
-    if is_ending {
-        limits.head = limits.head.min(LATE_HEAD);
-    }
+    let mut is_ending = false;
     let mut look_again = std::pin::pin!(sleep_until(Instant::now() + limits.step()));
     loop {
         tokio::select! {
@@ -169,14 +207,12 @@ async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphore
                 }
             },
             () = state.stopping.cancelled(), if !is_ending => {
+                // Every answer from here on says that it is the last one, and is. hyper would close what is idle at once, although a request may
+                // be on its way, or in the socket: its client would not know what became of it.
                 is_ending = true;
-                if conn.is_untouched() {
-                    // hyper would close it at once, although its request may be in the socket already.
-                    limits.head = limits.head.min(LATE_HEAD);
-                    look_again.as_mut().reset(Instant::now() + LATE_HEAD);
-                } else {
-                    serving.as_mut().graceful_shutdown();
-                }
+                limits.head = limits.head.min(LATE_HEAD);
+                limits.idle = limits.idle.min(LATE_HEAD);
+                look_again.as_mut().reset(Instant::now() + LATE_HEAD);
             }
         }
     }

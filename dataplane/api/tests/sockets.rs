@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use veena_api::ApiConfig;
 
 use crate::support::{Node, until};
@@ -174,6 +174,67 @@ async fn while_a_stopping_node_finishes_its_work_it_says_that_it_stops() {
     let answer = slow.answer(false).await;
     assert_eq!((answer.status, answer.header("connection")), (202, Some("close")));
     node.stopped().await;
+}
+
+#[tokio::test]
+async fn a_request_that_crosses_a_stop_on_a_kept_connection_is_answered_and_told_to_be_the_last() {
+    let mut node = Node::start().await;
+    node.topic(r#"{"name":"t"}"#).await;
+    let mut kept = node.connect().await;
+    assert_eq!(kept.request("GET", "/v1/topics/t", &[], b"").await.status, 200);
+    node.shutdown.cancel();
+    until("the node stops", || async { node.get("/healthz").await.status == 503 }).await;
+    let answer = kept.request("POST", "/v1/topics/t/produce", &[("X-Narad-Client", "t")], b"x").await;
+    assert_eq!(answer.header("connection"), Some("close"), "{}", answer.status);
+    assert!(kept.is_closed().await);
+    node.stopped().await;
+}
+
+#[tokio::test]
+async fn who_is_in_the_queue_when_a_node_stops_is_answered_too() {
+    // What is seen first, the place that is free or the last connection that has ended, is chance.
+    for _ in 0..20 {
+        let mut node = Node::start_with(ApiConfig { max_connections: 1, ..ApiConfig::default() }).await;
+        let mut first = node.connect().await;
+        assert_eq!(first.request("GET", "/healthz", &[], b"").await.status, 200);
+        let mut waiting = node.connect().await;
+        waiting.start("GET", "/healthz", &[], b"").await;
+        node.shutdown.cancel();
+        drop(first);
+        let answer = waiting.answer(false).await;
+        assert_eq!((answer.status, answer.header("connection")), (503, Some("close")));
+        node.stopped().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_connects_while_a_node_stops_is_answered_or_finds_nobody_and_is_never_cut_off() {
+    for _ in 0..5 {
+        let mut node = Node::start().await;
+        let address = node.address;
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            callers.spawn(async move {
+                let mut answered = 0;
+                // Nobody listens any more: that is said before anything is sent.
+                while let Ok(mut stream) = tokio::net::TcpStream::connect(address).await {
+                    let mut answer = Vec::new();
+                    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.expect("sent");
+                    stream.read_to_end(&mut answer).await.expect("not cut off");
+                    assert!(answer.starts_with(b"HTTP/1.1 "), "{answer:?}");
+                    answered += 1;
+                }
+                answered
+            });
+        }
+        until("they are served", || async {
+            node.metric("veena_http_requests_total{route=\"GET /healthz\",method=\"GET\",status=\"200\"}").await > 20
+        })
+        .await;
+        node.shutdown.cancel();
+        node.stopped().await;
+        assert!(callers.join_all().await.into_iter().sum::<u32>() > 0);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use veena_contract::{FeatureLevel, LogIndex, NodeId, PeerAddr};
+use veena_contract::{FeatureLevel, LineageId, LogIndex, NodeId, PeerAddr};
 
 /// Settings of one member.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct ConsensusConfig {
     pub addr: Arc<str>,
     /// What its data directory is called; empty if it has none. A member that comes with another one has lost what it had.
     pub directory: Arc<str>,
+    /// The life of the replicated state that this directory has left, if it has: it may come into another one that goes on from there.
+    pub left: Option<LineageId>,
     /// What it knows of commands.
     pub level: FeatureLevel,
     /// What the replicated state is called in logs.
@@ -40,6 +42,7 @@ impl ConsensusConfig {
             node,
             addr: Arc::from(""),
             directory: Arc::from(""),
+            left: None,
             level: FeatureLevel::CURRENT,
             cluster,
             heartbeat: Duration::from_millis(150),
@@ -84,4 +87,15 @@ pub struct MemberStatus {
     pub level: FeatureLevel,
     /// Up to where its log is known to be the leader's; only the leader knows.
     pub matched: Option<LogIndex>,
+}
+
+/// One member, as the log names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownMember {
+    /// Its name and where it listens.
+    pub peer: PeerAddr,
+    /// The data directory that it was let in with; empty if that was never told.
+    pub directory: Arc<str>,
+    /// Does it vote? A learner only follows.
+    pub is_voter: bool,
 }

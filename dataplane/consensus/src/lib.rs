@@ -10,9 +10,9 @@ pub mod raft;
 mod runtime;
 mod store;
 
-pub use config::{ConsensusConfig, ConsensusStatus, MemberStatus};
+pub use config::{ConsensusConfig, ConsensusStatus, KnownMember, MemberStatus};
 pub use error::{BarrierError, MemberError, ProposeError, StartError};
-pub use machine::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
-pub use raft::{Consensus, LogStore, MemLog, NoPeers};
+pub use machine::{ApplyError, Door, FrozenState, Gate, Joining, RestoreError, StateMachine};
+pub use raft::{Consensus, LogContents, LogStore, MemLog, NoPeers, found_log, read_log};
 pub use runtime::Runtime;
 pub use store::{SnapshotStore, StoreFuture, StoredSnapshot};

@@ -1,14 +1,24 @@
 //! The state that is replicated, as seen from here.
 
-use veena_contract::{LogIndex, NodeId};
+use veena_contract::{LineageId, LogIndex, NodeId};
 
 /// A state that can be written down later, while the machine it was taken from goes on. Called once, off the async threads where there
 /// are others.
 pub type FrozenState = Box<dyn FnOnce() -> Vec<u8> + Send>;
 
-/// Why a node may not join under this name with a data directory that the cluster does not know, if so. Asked on the leader, when everything
-/// that was committed is published.
-pub type Door = Box<dyn Fn(&NodeId) -> Option<String> + Send + Sync>;
+/// A node with an empty log, and with a data directory that the members do not name.
+#[derive(Clone, Copy, Debug)]
+pub struct Joining<'a> {
+    /// Its name.
+    pub node: &'a NodeId,
+    /// What its data directory is called; empty if it does not say.
+    pub directory: &'a str,
+    /// The life that the directory has left, if it was used before.
+    pub left: Option<LineageId>,
+}
+
+/// Why a node may not join as it comes, if so. Asked on the leader, when everything that was committed is published.
+pub type Door = Box<dyn Fn(Joining<'_>) -> Option<String> + Send + Sync>;
 
 /// Why a command is not taken now, if so. Asked on the leader, before the command is in its log.
 pub type Gate = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;

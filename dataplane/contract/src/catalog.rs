@@ -114,6 +114,14 @@ pub trait LeaderPort: Send + Sync + 'static {
     /// [`ProposeError::Unavailable`] when the leader cannot confirm in time.
     fn confirmed_view(&self) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
 
+    /// A copy of everything that is known here, as a file, no older than what was committed when the call was made.
+    ///
+    /// # Errors
+    /// [`ProposeError::Unavailable`] when the leader cannot confirm in time, or no copies are made here.
+    fn backup(&self) -> BoxFuture<'_, Result<Vec<u8>, ProposeError>> {
+        Box::pin(async { Err(ProposeError::Unavailable { reason: "no copies of this catalog are made".to_owned() }) })
+    }
+
     /// Why this node should not be called ready, if so: no leader, not caught up, or a latched store.
     fn not_ready_reason(&self) -> Option<String>;
 }

@@ -389,6 +389,11 @@ pub const VOTERS_MIN: usize = 3;
 pub const DRAINED_MARK_MS: u64 = 2 * METADATA_PROPOSE_MS_MAX;
 /// How long a start waits to come into its cluster, before it says what it waits for and begins anew.
 pub const CLUSTER_ENTER_MS_MAX: u64 = 10_000;
+/// How many former lives a metastore names. One more is begun by each restore and each recovery.
+pub const FORMER_LIVES_MAX: usize = 64;
+/// How long a node that founds a cluster without knowing others listens for members of one that has it already: they call it again and again,
+/// after the longest pause with an attempt that may take the longest time.
+pub const FOUND_LISTEN_MS: u64 = PEER_UNREACHABLE_MS_MAX + PEER_CONNECT_MS_MAX;
 /// A node that joins becomes a voter by itself while there are fewer than this many: more make each change of metadata slower.
 pub const VOTERS_UNASKED_MAX: usize = 5;
 /// How long a node that could not become a voter waits before it asks again.

@@ -10,7 +10,7 @@ use veena_contract::{BoxFuture, FeatureLevel, LineageId, LogIndex, NodeId, PeerA
 
 use crate::hold::{Held, Hold};
 use crate::replica::Replica;
-use crate::state::{CatalogMachine, Operation};
+use crate::state::{CatalogMachine, FormerLife, Operation};
 
 /// Settings of the metastore of one node.
 #[derive(Clone, Debug)]
@@ -267,6 +267,12 @@ impl Metastore {
     #[must_use]
     pub fn lineage(&self) -> Option<LineageId> {
         self.replica().lineage()
+    }
+
+    /// The lives of the metastore that this one goes on from, oldest first.
+    #[must_use]
+    pub fn former(&self) -> Vec<FormerLife> {
+        self.replica().state().former().to_vec()
     }
 
     /// Where the log ended when this node started, before anything was added to it: one past its last entry.

@@ -2,32 +2,37 @@
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use veena_contract::{BoxFuture, Catalog, CatalogView, LineageId, LogIndex};
 
 use crate::Metastore;
+use crate::state::State;
 
 /// The newest view and who waits for it.
 pub(crate) struct Replica {
     view: ArcSwap<CatalogView>,
-    lineage: ArcSwapOption<LineageId>,
+    /// All of it, the view included.
+    state: ArcSwap<State>,
     applied: watch::Sender<LogIndex>,
 }
 
 impl Replica {
     pub(crate) fn new() -> Self {
-        Self { view: ArcSwap::default(), lineage: ArcSwapOption::empty(), applied: watch::Sender::new(LogIndex::default()) }
+        Self { view: ArcSwap::default(), state: ArcSwap::default(), applied: watch::Sender::new(LogIndex::default()) }
     }
 
     /// Shows a newer state: first the view, then the word that it is there.
-    pub(crate) fn show(&self, view: CatalogView, lineage: Option<LineageId>) {
+    pub(crate) fn show(&self, state: State) {
+        let view = state.view().clone();
         let applied = view.applied;
-        if self.lineage() != lineage {
-            self.lineage.store(lineage.map(Arc::new));
-        }
+        self.state.store(Arc::new(state));
         self.view.store(Arc::new(view));
         self.applied.send_replace(applied);
+    }
+
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.state.load_full()
     }
 
     pub(crate) fn view(&self) -> Arc<CatalogView> {
@@ -35,7 +40,7 @@ impl Replica {
     }
 
     pub(crate) fn lineage(&self) -> Option<LineageId> {
-        self.lineage.load().as_deref().copied()
+        self.state.load().lineage()
     }
 
     /// Completes once the view reflects `at`.

@@ -17,6 +17,16 @@ impl LeaderPort for Metastore {
         })
     }
 
+    fn backup(&self) -> BoxFuture<'_, Result<Vec<u8>, ProposeError>> {
+        Box::pin(async move {
+            self.confirmed_view().await?;
+            let copy = self.copy();
+            let unavailable = |reason: String| ProposeError::Unavailable { reason };
+            let encoded = tokio::task::spawn_blocking(move || copy.encode()).await.map_err(|e| unavailable(e.to_string()))?;
+            encoded.map_err(|e| unavailable(e.to_string()))
+        })
+    }
+
     fn not_ready_reason(&self) -> Option<String> {
         let status = self.consensus().status();
         let reason = if let Some(reason) = status.stopped {

@@ -3,6 +3,7 @@
 mod cluster;
 #[path = "../../tests/fuzz.rs"]
 mod fuzz;
+mod lives;
 mod replica;
 #[path = "../fuzz/targets.rs"]
 mod targets;

@@ -242,8 +242,19 @@ async fn check_reached(data: DataDir, end: LogIndex, disk: &Arc<dyn Disk>, io: &
 
 async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
     let Some(lineage) = metastore.lineage() else { return Ok(data) };
-    let disk = Arc::clone(disk);
-    io.run(move || data.bind(disk.as_ref(), lineage).map(|()| data)).await
+    let (disk, former, view) = (Arc::clone(disk), metastore.former(), metastore.view());
+    io.run(move || {
+        let path = data.path.clone();
+        let set_aside = |left| {
+            let known = |topic| view.topic_by_id(topic).map(|record| record.partitions);
+            let kept = veena_broker::offline::keep_unknown(disk.as_ref(), &path, left, &known)?;
+            let (kept, unknown) = (kept.path.display(), kept.unknown.len());
+            warn!(%left, %lineage, %kept, unknown, "this directory has followed its former metadata further than what is known of it here: what is not known was set aside");
+            Ok(())
+        };
+        data.bind(disk.as_ref(), lineage, &former, set_aside).map(|()| data)
+    })
+    .await
 }
 
 /// How soon what could not be kept is tried again.

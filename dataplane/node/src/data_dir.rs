@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use veena_contract::{Entropy, LineageId, LogIndex, NodeId};
+use veena_contract::{Entropy, LineageId, LogIndex, NodeId, limits};
+use veena_metastore::FormerLife;
 use veena_storage::cell::{self, CellError, CellKind, CellRead};
 use veena_storage::disk::{DirLock, Disk};
 
@@ -100,6 +101,21 @@ struct NodeCell {
     /// Whose topics the messages are of; known once the metadata was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lineage: Option<LineageId>,
+    /// Whose topics they were of until an operator took the directory away from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left: Option<Left>,
+    /// All it was bound to before, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<LineageId>,
+}
+
+/// A life of the metadata that a directory was taken away from, by a command. It may be bound to one that goes on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Which.
+    pub lineage: LineageId,
+    /// How far it was followed; the largest number if that is not known.
+    pub reached: LogIndex,
 }
 
 /// A data directory that is ours until dropped.
@@ -141,7 +157,14 @@ impl DataDir {
             CellRead::NotThere => true,
         };
         let node = asked.map_or_else(machine_name, str::to_owned);
-        let cell = NodeCell { version: 1, node: node.clone(), directory: format!("{:032x}", entropy.next_u128()), lineage: None };
+        let cell = NodeCell {
+            version: 1,
+            node: node.clone(),
+            directory: format!("{:032x}", entropy.next_u128()),
+            lineage: None,
+            left: None,
+            former: Vec::new(),
+        };
         let dir = Self { path: path.to_owned(), node: NodeId(node.into()), is_new, cell, _lock: lock };
         dir.write(disk)?;
         Ok(dir)
@@ -164,18 +187,89 @@ impl DataDir {
         self.cell.lineage
     }
 
+    /// The life of the metadata that it was taken away from, if it is bound to none since.
+    #[must_use]
+    pub const fn left(&self) -> Option<Left> {
+        self.cell.left
+    }
+
+    /// All lives of the metadata that it was bound to before, oldest first.
+    #[must_use]
+    pub fn former(&self) -> &[LineageId] {
+        &self.cell.former
+    }
+
+    /// Takes the directory away from the life of the metadata that it is bound to, so that it may come into one that goes on from there.
+    /// Idempotent. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError`] when that cannot be written.
+    pub fn leave(&mut self, disk: &dyn Disk) -> Result<(), DataDirError> {
+        // 1 what it leaves, and how far it had come   2 the position goes    — a crash in between leaves a position of the life it has left,
+        // whose metadata is still there
+        if let Some(lineage) = self.cell.lineage.take() {
+            let reached = match self.reached(disk) {
+                Ok(Some(reached)) => reached,
+                Ok(None) | Err(DataDirError::Damaged { .. }) => LogIndex(u64::MAX),
+                Err(error) => return Err(error),
+            };
+            self.cell.left = Some(Left { lineage, reached });
+            self.write(disk)?;
+        }
+        let path = self.path.join(REACHED_NAME);
+        match disk.remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(DataDirError::Io { step: "remove", path, source }),
+            _ => {}
+        }
+        disk.sync_dir(&self.path).map_err(|source| DataDirError::Io { step: "sync", path: self.path.clone(), source })
+    }
+
     /// Binds the directory to this life of the metadata. To another one every topic here is unknown, and what is unknown is removed in the
-    /// end: so it may not come near. Blocks.
+    /// end: so it may not come near, unless it goes on from one that the directory has [left](Self::leave). If the directory has seen more of
+    /// that one than is known in this, what it has more is set aside first. Blocks.
     ///
     /// # Errors
     /// [`DataDirError`] when the directory is bound to another, or the bond cannot be written.
-    pub fn bind(&mut self, disk: &dyn Disk, found: LineageId) -> Result<(), DataDirError> {
-        match self.cell.lineage {
-            Some(kept) if kept != found => Err(DataDirError::OtherLineage { path: self.path.clone(), kept, found }),
-            Some(_) => Ok(()),
-            None => {
-                self.cell.lineage = Some(found);
-                Ok(self.write(disk)?)
+    pub fn bind(
+        &mut self,
+        disk: &dyn Disk,
+        found: LineageId,
+        goes_on_from: &[FormerLife],
+        set_aside: impl FnOnce(LineageId) -> io::Result<()>,
+    ) -> Result<(), DataDirError> {
+        let other = |kept| Err(DataDirError::OtherLineage { path: self.path.clone(), kept, found });
+        match (self.cell.lineage, self.cell.left) {
+            (Some(kept), _) if kept != found => return other(kept),
+            (Some(_), None) => return Ok(()),
+            (None, Some(left)) if left.lineage != found => {
+                let Some(life) = goes_on_from.iter().rev().find(|life| life.lineage == left.lineage) else { return other(left.lineage) };
+                if left.reached > life.at {
+                    let path = self.path.clone();
+                    set_aside(left.lineage).map_err(|source| DataDirError::Io { step: "set aside what is unknown in", path, source })?;
+                }
+                self.cell.former.retain(|former| *former != left.lineage);
+                self.cell.former.push(left.lineage);
+                let surplus = self.cell.former.len().saturating_sub(limits::FORMER_LIVES_MAX);
+                self.cell.former.drain(..surplus);
+            }
+            _ => {}
+        }
+        self.cell.lineage = Some(found);
+        self.cell.left = None;
+        Ok(self.write(disk)?)
+    }
+
+    /// How far the metadata was followed, if that was ever kept.
+    fn reached(&self, disk: &dyn Disk) -> Result<Option<LogIndex>, DataDirError> {
+        let path = self.path.join(REACHED_NAME);
+        let damaged = |reason: &str| DataDirError::Damaged { path: path.clone(), reason: reason.to_owned() };
+        let failed = |source| DataDirError::Io { step: "read", path: path.clone(), source };
+        match cell::read(disk, &path, REACHED_CELL).map_err(failed)? {
+            CellRead::NotThere => Ok(None),
+            CellRead::Damaged { reason } => Err(damaged(&reason)),
+            CellRead::Value(bytes) => {
+                let reached = bytes.try_into().map(u64::from_be_bytes).map_err(|_| damaged("it holds no position"))?;
+                Ok(Some(LogIndex(reached)))
             }
         }
     }
@@ -185,18 +279,10 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError`].
     pub fn check_reached(&self, disk: &dyn Disk, end: LogIndex) -> Result<(), DataDirError> {
-        let path = self.path.join(REACHED_NAME);
-        let damaged = |reason: &str| DataDirError::Damaged { path: path.clone(), reason: reason.to_owned() };
-        let failed = |source| DataDirError::Io { step: "read", path: path.clone(), source };
-        let reached = match cell::read(disk, &path, REACHED_CELL).map_err(failed)? {
-            CellRead::NotThere => return Ok(()),
-            CellRead::Damaged { reason } => return Err(damaged(&reason)),
-            CellRead::Value(bytes) => bytes.try_into().map(u64::from_be_bytes).map_err(|_| damaged("it holds no position"))?,
-        };
-        if reached < end.0 {
-            return Ok(());
+        match self.reached(disk)? {
+            Some(reached) if reached >= end => Err(DataDirError::OlderMetadata { path: self.path.clone(), reached, end }),
+            _ => Ok(()),
         }
-        Err(DataDirError::OlderMetadata { path: self.path.clone(), reached: LogIndex(reached), end })
     }
 
     /// Where the metadata log lives.
@@ -281,12 +367,69 @@ mod tests {
     fn a_directory_stays_with_the_metadata_it_was_first_used_with() {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let mut dir = open(temp.path(), Some("one")).expect("created");
-        dir.bind(&RealDisk, LineageId(7)).expect("bound");
+        bind(&mut dir, 7, &[]).expect("bound");
         drop(dir);
         let mut dir = open(temp.path(), None).expect("opened");
-        dir.bind(&RealDisk, LineageId(7)).expect("the same");
-        let error = dir.bind(&RealDisk, LineageId(8)).expect_err("another");
+        bind(&mut dir, 7, &[]).expect("the same");
+        let heir = [life(7, 5)];
+        let error = bind(&mut dir, 8, &heir).expect_err("another, and nobody has taken it away from the first");
         assert!(matches!(error, DataDirError::OtherLineage { .. }) && error.to_string().contains(&LineageId(7).to_string()), "{error}");
+    }
+
+    fn life(lineage: u128, at: u64) -> FormerLife {
+        FormerLife { lineage: LineageId(lineage), at: LogIndex(at), members: Vec::new() }
+    }
+
+    /// Answers what was set aside, if anything was.
+    fn bind(dir: &mut DataDir, found: u128, goes_on_from: &[FormerLife]) -> Result<Option<LineageId>, DataDirError> {
+        let mut aside = None;
+        dir.bind(&RealDisk, LineageId(found), goes_on_from, |left| {
+            aside = Some(left);
+            Ok(())
+        })?;
+        Ok(aside)
+    }
+
+    #[test]
+    fn a_directory_that_was_taken_away_from_its_metadata_is_bound_to_an_heir_of_it_alone() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mut dir = open(temp.path(), Some("one")).expect("created");
+        bind(&mut dir, 7, &[]).expect("bound");
+        keep_reached(&RealDisk, temp.path(), LogIndex(5)).expect("kept");
+        for _ in 0..2 {
+            dir.leave(&RealDisk).expect("left");
+            dir.check_reached(&RealDisk, LogIndex(0)).expect("positions of another life say nothing");
+        }
+        assert_eq!(dir.left(), Some(Left { lineage: LineageId(7), reached: LogIndex(5) }));
+        drop(dir);
+        let mut dir = open(temp.path(), None).expect("opened");
+        for stranger in [&[][..], &[life(6, 9)]] {
+            let error = bind(&mut dir, 8, stranger).expect_err("no heir");
+            assert!(matches!(error, DataDirError::OtherLineage { kept: LineageId(7), .. }), "{error}");
+        }
+        assert_eq!(bind(&mut dir, 8, &[life(6, 9), life(7, 5)]).expect("bound"), None, "it knows no more than its heir");
+        assert_eq!((dir.lineage(), dir.left(), dir.former()), (Some(LineageId(8)), None, &[LineageId(7)][..]));
+    }
+
+    #[test]
+    fn what_a_directory_knows_beyond_the_heir_of_its_metadata_is_set_aside() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mut dir = open(temp.path(), Some("one")).expect("created");
+        bind(&mut dir, 7, &[]).expect("bound");
+        keep_reached(&RealDisk, temp.path(), LogIndex(6)).expect("kept");
+        dir.leave(&RealDisk).expect("left");
+        let heir = [life(7, 5)];
+        let failing = dir.bind(&RealDisk, LineageId(8), &heir, |_| Err(io::ErrorKind::StorageFull.into()));
+        assert!(matches!(failing, Err(DataDirError::Io { .. })));
+        assert_eq!((dir.lineage(), bind(&mut dir, 8, &heir).expect("bound")), (None, Some(LineageId(7))), "nothing is bound before");
+
+        // Without a word on how far it had come, it may have come further.
+        bind(&mut dir, 8, &[]).expect("it is bound to it");
+        dir.leave(&RealDisk).expect("left");
+        assert_eq!(bind(&mut dir, 9, &[life(7, 5), life(8, 1_000)]).expect("bound"), Some(LineageId(8)));
+        // Back to where it was: nothing was changed meanwhile.
+        dir.leave(&RealDisk).expect("left");
+        assert_eq!(bind(&mut dir, 9, &[]).expect("bound"), None);
     }
 
     #[test]

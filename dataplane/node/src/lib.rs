@@ -10,6 +10,7 @@ pub mod config;
 pub mod data_dir;
 mod early;
 pub mod listen;
+pub mod lives;
 mod room;
 pub mod serve;
 pub mod shutdown;

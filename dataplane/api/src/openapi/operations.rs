@@ -378,6 +378,16 @@ pub(super) const ALL: &[Operation] = &[
         refusals: &[BAD_QUERY, PANIC],
     },
     Operation {
+        route: Route::ClusterBackup,
+        verb: Verb::Get,
+        id: "clusterBackup",
+        summary: "Copies the metadata: topics, schemas, links, owners; no message. `veena cluster restore` reads it.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "No older than what was known when it was asked for.", Shape::Bytes)],
+        refusals: &[PANIC, UNCONFIRMED],
+    },
+    Operation {
         route: Route::ClusterDecommission,
         verb: Verb::Post,
         id: "decommission",

@@ -17,6 +17,14 @@ impl Client {
         Ok(answer.members)
     }
 
+    /// `GET /v1/cluster/backup`: a copy of the metadata, as a file.
+    ///
+    /// # Errors
+    /// As the server refuses.
+    pub async fn cluster_backup(&self) -> Result<Vec<u8>, ClientError> {
+        self.get_bytes(self.v1(&["cluster", "backup"])).await
+    }
+
     /// `GET /v1/cluster/moves`: the partitions that are being moved, in detail.
     ///
     /// # Errors

@@ -191,6 +191,10 @@ impl Client {
         self.send(self.call(Kind::Read, Method::GET, route)).await?.json()
     }
 
+    async fn get_bytes(&self, route: Route) -> Result<Vec<u8>, ClientError> {
+        Ok(self.send(self.call(Kind::Read, Method::GET, route)).await?.body.into())
+    }
+
     async fn get_once<T: DeserializeOwned>(&self, route: Route) -> Result<T, ClientError> {
         self.attempt(&self.call(Kind::Read, Method::GET, route)).await?.json()
     }

@@ -61,6 +61,11 @@ impl<S: SnapshotStore> MachineAdapter<S> {
         self.alive = Some(alive);
     }
 
+    /// The state as it is now.
+    pub(super) fn freeze(&self) -> FrozenState {
+        self.machine.freeze()
+    }
+
     fn adopt(&mut self, meta: &Meta) {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
@@ -170,7 +175,7 @@ impl<S: SnapshotStore> RaftSnapshotBuilder<RaftTypes> for SnapshotTaker<S> {
     }
 }
 
-fn encode_meta(meta: &Meta) -> serde_json::Result<Vec<u8>> {
+pub(super) fn encode_meta(meta: &Meta) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&StoredMeta { v: META_VERSION, meta: meta.clone() })
 }
 

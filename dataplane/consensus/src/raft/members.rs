@@ -8,13 +8,13 @@ use openraft::error::RaftError;
 use openraft::metrics::WaitError;
 use openraft::{ChangeMembers, LogIdOptionExt, Membership};
 use tokio::time::{Instant, sleep, timeout_at};
-use veena_contract::{FeatureLevel, LogIndex, NodeId, PeerAddr, PeerOp, limits};
+use veena_contract::{FeatureLevel, LineageId, LogIndex, NodeId, PeerAddr, PeerOp, limits};
 
 use super::leader::{Leader, member_error, write_failure};
 use super::node::{Consensus, Metrics, lowest_level};
 use super::types::{CommandText, Member, MemberId, member_id};
 use super::wire::{Change, Failure};
-use crate::MemberError;
+use crate::{Joining, MemberError};
 
 /// How long one node is asked to be let in, before another one is.
 const JOIN_TRY: Duration = Duration::from_millis(limits::METADATA_PROPOSE_MS_MAX);
@@ -40,6 +40,7 @@ impl Consensus {
             name: self.node.to_string(),
             addr: self.addr.to_string(),
             directory: self.directory.to_string(),
+            left: self.left,
             level: self.level,
         };
         let at = self.ask_around(known, &change, until).await.map_err(failed)?;
@@ -127,9 +128,9 @@ impl Consensus {
             let _one_at_a_time = self.parts.changes.lock().await;
             self.finish_change().await?;
             match change {
-                Change::Join { name, addr, directory, level } => {
+                Change::Join { name, addr, directory, left, level } => {
                     let member = Member { name: name.clone(), addr: addr.clone(), directory: directory.clone(), level: *level };
-                    self.join_here(member, until).await
+                    self.join_here(member, *left, until).await
                 }
                 Change::Promote { name } => self.promote_here(name).await,
                 Change::Remove { name } => self.remove_here(name).await,
@@ -148,7 +149,7 @@ impl Consensus {
         Ok(())
     }
 
-    async fn join_here(&self, joining: Member, until: Instant) -> Result<LogIndex, Failure> {
+    async fn join_here(&self, joining: Member, left: Option<LineageId>, until: Instant) -> Result<LogIndex, Failure> {
         let (name, directory) = (joining.name.as_str(), joining.directory.as_str());
         let (id, membership) = (id_of(name), self.membership()?);
         let is_known = membership.get_node(&id).is_some_and(|member| !directory.is_empty() && member.directory == directory);
@@ -169,7 +170,7 @@ impl Consensus {
             // It was let in before, and has nothing yet. What was given to it since was given to this directory.
             Some(_) if is_known && !self.has_matched(id) => return self.address_here(name, &joining.addr, joining.level).await,
             Some(_) if is_known => {}
-            _ => self.check_door(name, until).await?,
+            _ => self.check_door(Joining { node: &NodeId(name.into()), directory, left }, until).await?,
         }
         if membership.get_node(&id).is_some() {
             // What the leader knew of a learner's log is gone with that log.
@@ -184,10 +185,10 @@ impl Consensus {
     }
 
     /// What was committed under a leader before this one counts too.
-    async fn check_door(&self, name: &str, until: Instant) -> Result<(), Failure> {
+    async fn check_door(&self, joining: Joining<'_>, until: Instant) -> Result<(), Failure> {
         let at = self.confirm_here(until).await?;
         self.applied(at, until).await?;
-        (self.parts.door)(&NodeId(name.into())).map_or(Ok(()), |reason| Err(Failure::Refused(reason)))
+        (self.parts.door)(joining).map_or(Ok(()), |reason| Err(Failure::Refused(reason)))
     }
 
     /// Waits until a learner has everything that was committed when this was called.

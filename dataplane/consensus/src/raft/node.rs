@@ -10,16 +10,17 @@ use openraft::metrics::WaitError;
 use openraft::{Config, LogIdOptionExt, Membership, Raft, RaftMetrics, SnapshotPolicy, Vote};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{sleep, timeout};
-use veena_contract::{FeatureLevel, LogIndex, NodeId, PeerAddr, PeerClient};
+use veena_contract::{FeatureLevel, LineageId, LogIndex, NodeId, PeerAddr, PeerClient};
 
 use super::adapter::MachineAdapter;
 use super::network::{NoPeers, Peers};
+use super::offline::known_members;
 use super::receive::Receiver;
 use super::shared::Shared;
 use super::store::LogStore;
 use super::types::{CommandText, Member, MemberId, RaftTypes, member_id};
 use super::wire::Failure;
-use crate::{ConsensusConfig, ConsensusStatus, Door, Gate, MemberStatus, Runtime, StartError, StateMachine};
+use crate::{ConsensusConfig, ConsensusStatus, Door, Gate, KnownMember, MemberStatus, Runtime, StartError, StateMachine};
 
 /// After this long without leadership, the only voter asks again.
 const ELECT_AGAIN: Duration = Duration::from_millis(500);
@@ -42,6 +43,7 @@ pub struct Consensus {
     pub(super) node: NodeId,
     pub(super) addr: Arc<str>,
     pub(super) directory: Arc<str>,
+    pub(super) left: Option<LineageId>,
     pub(super) level: FeatureLevel,
     pub(super) parts: Arc<Parts>,
     /// Behind the last entry that the log held when this member started.
@@ -138,6 +140,7 @@ impl Consensus {
             node: config.node.clone(),
             addr: Arc::clone(&config.addr),
             directory: Arc::clone(&config.directory),
+            left: config.left,
             level: config.level,
             parts: Arc::new(parts),
             log_end_at_start: log_state.last_log_id.next_index(),
@@ -187,6 +190,14 @@ impl Consensus {
         let metrics = metrics.borrow();
         let member = metrics.membership_config.membership().get_node(&self.id);
         member.is_some_and(|member| member.level == self.level)
+    }
+
+    /// The members as the log names them, as far as this node knows.
+    #[must_use]
+    pub fn known_members(&self) -> Vec<KnownMember> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        known_members(metrics.membership_config.membership())
     }
 
     /// Was this node let in, or did it found the cluster, with the directory that it has now? As far as it knows.

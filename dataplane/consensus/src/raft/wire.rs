@@ -4,7 +4,7 @@ use bytes::Bytes;
 use openraft::Vote;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use veena_contract::{FeatureLevel, LogIndex};
+use veena_contract::{FeatureLevel, LineageId, LogIndex};
 
 use super::adapter::Meta;
 use super::types::{MemberId, is_first};
@@ -100,6 +100,9 @@ pub(super) enum Change {
         /// What its data directory is called; empty if it does not say.
         #[serde(default)]
         directory: String,
+        /// The life that the directory has left, if it was used before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left: Option<LineageId>,
         /// What it knows of commands.
         #[serde(default, skip_serializing_if = "is_first")]
         level: FeatureLevel,

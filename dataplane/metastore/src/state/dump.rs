@@ -5,8 +5,8 @@ use std::sync::Arc;
 use veena_consensus::RestoreError;
 use veena_contract::{FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord};
 
-use super::State;
 use super::machine::version_of;
+use super::{FormerLife, State};
 
 const VERSION: u32 = version_of(FeatureLevel::CURRENT);
 
@@ -22,6 +22,8 @@ struct Dump {
     draining: Vec<NodeId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     leaving: Vec<NodeId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<FormerLife>,
 }
 
 impl State {
@@ -42,14 +44,15 @@ impl State {
             topics: topics.collect(),
             draining: self.view.draining.iter().cloned().collect(),
             leaving: self.view.leaving.iter().cloned().collect(),
+            former: self.former.to_vec(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
 
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
-    fn level(&self) -> FeatureLevel {
+    pub(crate) fn level(&self) -> FeatureLevel {
         let moves = self.view.topics.values().flat_map(|topic| &topic.owners).any(|owner| owner.moving.is_some());
-        if moves || !self.view.draining.is_empty() { FeatureLevel::MOVES } else { FeatureLevel::FIRST }
+        if moves || !self.view.draining.is_empty() || !self.former.is_empty() { FeatureLevel::MOVES } else { FeatureLevel::FIRST }
     }
 
     /// Reads what [`dump`](Self::dump) wrote.
@@ -63,7 +66,7 @@ impl State {
             return Err(refuse(format!("the catalog has version {}, this program reads up to {VERSION}", version.v)));
         }
         let dump: Dump = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
-        let mut state = Self { lineage: dump.lineage, ..Self::default() };
+        let mut state = Self { lineage: dump.lineage, former: dump.former.into(), ..Self::default() };
         state.view.applied = dump.applied;
         state.view.draining = dump.draining.into_iter().collect();
         state.view.leaving = dump.leaving.into_iter().collect();

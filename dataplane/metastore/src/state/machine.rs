@@ -111,7 +111,7 @@ impl StateMachine for CatalogMachine {
 
     fn publish(&mut self, applied: LogIndex) {
         self.state.view.applied = applied;
-        self.replica.show(self.state.view.clone(), self.state.lineage);
+        self.replica.show(self.state.clone());
     }
 
     fn freeze(&self) -> FrozenState {
@@ -133,17 +133,21 @@ impl StateMachine for CatalogMachine {
         })
     }
 
-    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty. Closed to that of
-    /// a node on its way out, too: it would be taken out again at once.
+    /// Closed to the name of an owner: its directory has what is in its partitions, and another one would show them empty. That directory may
+    /// come from a former life, and from no life that is none of these. Closed to the name of a node on its way out, too: it would be taken out
+    /// again at once.
     fn door(&self) -> Door {
         let replica = Arc::clone(&self.replica);
-        Box::new(move |node| {
-            let view = replica.view();
-            if view.draining.contains(node) {
+        Box::new(move |joining| {
+            let (state, node) = (replica.state(), joining.node);
+            if let Some(left) = joining.left.filter(|left| state.former.iter().all(|life| life.lineage != *left)) {
+                return Some(format!("{node} comes with messages of the metadata {left}, of which this cluster is no heir"));
+            }
+            if state.view.draining.contains(node) {
                 return Some(format!("{node} is being taken out of this cluster: wait a moment, or start under another name"));
             }
-            let partitions = view.partitions_of(node);
-            (partitions > 0).then(|| {
+            let partitions = state.view.partitions_of(node);
+            (partitions > 0 && !state.was_directory_of(node, joining.directory)).then(|| {
                 format!(
                     "partitions of this cluster belong to {node} ({partitions} of them), and it comes with a data directory that is new: they \
                      would look empty. Put the directory back, or start under another name; nothing was touched"

@@ -4,6 +4,7 @@
 
 mod dump;
 mod links;
+mod lives;
 mod machine;
 mod moves;
 mod schemas;
@@ -18,12 +19,14 @@ use imbl::OrdMap;
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{CatalogView, LineageId, TenantId, TopicId, TopicName, TopicRecord};
 
+pub use lives::{FormerLife, FormerMember};
 pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
 
 /// Everything the metastore knows.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     lineage: Option<LineageId>,
+    former: Arc<[FormerLife]>,
     view: CatalogView,
     /// The living topic behind a name in lower case.
     folded: OrdMap<(TenantId, String), TopicName>,

@@ -503,6 +503,7 @@ fn check(state: &State) {
 
 fn same(a: &State, b: &State) -> bool {
     a.lineage == b.lineage
+        && a.former == b.former
         && a.view.applied == b.view.applied
         && a.view.topics == b.view.topics
         && a.view.by_id == b.view.by_id

@@ -13,7 +13,7 @@ use veena_metastore::{Hold, MemLog, MemberError, Metastore, MetastoreConfig, Run
 use crate::replica::{Counter, create, delete, name};
 
 /// Who listens where.
-type Listening = Arc<Mutex<BTreeMap<Arc<str>, Metastore>>>;
+pub type Listening = Arc<Mutex<BTreeMap<Arc<str>, Metastore>>>;
 
 struct End {
     listening: Listening,
@@ -48,11 +48,11 @@ impl PeerClient for End {
     }
 }
 
-fn peer(n: u64) -> PeerAddr {
+pub fn peer(n: u64) -> PeerAddr {
     PeerAddr { node: NodeId(Arc::from(format!("node-{n}"))), addr: Arc::from(format!("node-{n}:1")) }
 }
 
-fn runtime(n: u64) -> Runtime {
+pub fn runtime(n: u64) -> Runtime {
     Runtime::new(Arc::new(Counter::new(n)))
 }
 
@@ -65,7 +65,7 @@ async fn open_at(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog) -> M
 }
 
 /// With a data directory of this name.
-async fn open_in(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog, directory: &str) -> Metastore {
+pub async fn open_in(listening: &Listening, n: u64, at: PeerAddr, log: &MemLog, directory: &str) -> Metastore {
     let mut config = MetastoreConfig::new(at.node);
     config.consensus.directory = Arc::from(directory);
     config.consensus.addr = at.addr;
@@ -80,7 +80,7 @@ async fn open_as(listening: &Listening, n: u64, level: FeatureLevel, log: &MemLo
     open_with(listening, n, config, log).await
 }
 
-async fn open_with(listening: &Listening, n: u64, config: MetastoreConfig, log: &MemLog) -> Metastore {
+pub async fn open_with(listening: &Listening, n: u64, config: MetastoreConfig, log: &MemLog) -> Metastore {
     let addr = config.consensus.addr.clone();
     let end = Arc::new(End { listening: listening.clone(), me: config.consensus.node.clone() });
     let metastore = Metastore::open(config, log.clone(), &runtime(n), end).await.expect("opens");
@@ -88,7 +88,7 @@ async fn open_with(listening: &Listening, n: u64, config: MetastoreConfig, log: 
     metastore
 }
 
-async fn stop(listening: &Listening, n: u64, metastore: &Metastore) {
+pub async fn stop(listening: &Listening, n: u64, metastore: &Metastore) {
     listening.lock().await.remove(&peer(n).addr);
     metastore.shutdown().await;
 }
@@ -180,7 +180,7 @@ async fn a_node_without_a_cluster_says_so() {
 }
 
 /// A topic whose partitions all belong to this node.
-fn given_to(n: u64, node: &NodeId) -> Command {
+pub fn given_to(n: u64, node: &NodeId) -> Command {
     match create(n) {
         Command::CreateTopic { mut topic, attach } => {
             let owner = Ownership::new(node.clone(), OwnershipEpoch::default());

@@ -25,10 +25,20 @@ pub enum EnterError {
          that run"
     )]
     NoCluster,
+    /// It was to found a cluster, and there is one.
+    #[error(
+        "cluster.bootstrap is set, the data directory is empty, and {node} is in a cluster already: this node has lost its directory, or was \
+         never to found one. Nothing was founded. Put the directory back, or take cluster.bootstrap away and set cluster.join"
+    )]
+    AlreadyFounded {
+        /// Who is in one.
+        node: NodeId,
+    },
     /// A node that it should know does not know it.
     #[error(
         "{node} does not serve this node: the data directory is of another cluster, or the name of this node is taken; start it with a \
-         directory of this cluster, or with an empty one and a name of its own"
+         directory of this cluster, or with an empty one and a name of its own. If the cluster was restored or recovered since this node was \
+         last in it: veena cluster rejoin"
     )]
     Stranger {
         /// Who refused.
@@ -51,14 +61,16 @@ pub enum EnterError {
 pub(crate) async fn enter(config: &ClusterConfig, plane: &PeerPlane, runtime: &Runtime) -> Result<(), EnterError> {
     let metastore = &plane.metastore;
     let known: Vec<PeerAddr> = config.join.iter().filter(|peer| peer.node != plane.me).cloned().collect();
-    if metastore.is_blank() && !config.bootstrap && known.is_empty() {
+    let may_found = config.bootstrap && !plane.has_left;
+    if metastore.is_blank() && !may_found && known.is_empty() {
         return Err(EnterError::NoCluster);
     }
+    let founds = if metastore.is_blank() { may_found && is_first(plane, &known).await? } else { config.bootstrap };
     loop {
         refuse_among_strangers(plane, &known).await?;
-        let entered = if config.bootstrap { metastore.found(runtime).await } else { metastore.enter(&known).await };
+        let entered = if founds { metastore.found(runtime).await } else { metastore.enter(&known).await };
         let entered = match entered {
-            Ok(()) => own_what_nobody_owns(config.bootstrap, &plane.me, metastore).await,
+            Ok(()) => own_what_nobody_owns(founds, &plane.me, metastore).await,
             failed => failed,
         };
         match entered {
@@ -68,6 +80,34 @@ pub(crate) async fn enter(config: &ClusterConfig, plane: &PeerPlane, runtime: &R
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Is nobody in a cluster yet that this node, which has nothing, is to found? Founded twice it would be two, each with its own half of the
+/// messages. Every node that it knows has to say so: one that is not there may be in it. A node that knows nobody listens for a while, since
+/// the members of a cluster call those that they miss. If there is one, a node that knows whom to ask joins it, as far as it is let in.
+async fn is_first(plane: &PeerPlane, known: &[PeerAddr]) -> Result<bool, EnterError> {
+    let (client, question) = (plane.client(), Question::default());
+    let mut waits_for: Option<NodeId> = None;
+    loop {
+        if known.is_empty() {
+            tokio::time::sleep(Duration::from_millis(limits::FOUND_LISTEN_MS)).await;
+        }
+        let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer, &question))).await;
+        match plane.gate.met() {
+            Some(node) if known.is_empty() => return Err(EnterError::AlreadyFounded { node }),
+            Some(node) => {
+                warn!(%node, "cluster.bootstrap is set, and there is a cluster already: this node joins it");
+                return Ok(false);
+            }
+            None => {}
+        }
+        let Some((peer, _)) = known.iter().zip(answers).find(|(_, answer)| answer.is_err()) else { return Ok(true) };
+        if waits_for.as_ref() != Some(&peer.node) {
+            info!(node = %peer.node, "a cluster is founded once this node has answered that it is in none");
+            waits_for = Some(peer.node.clone());
+        }
+        tokio::time::sleep(Duration::from_millis(limits::METADATA_BACKOFF_MS_MAX)).await;
     }
 }
 
@@ -82,6 +122,10 @@ fn may_come(error: &StartError) -> bool {
 
 /// A node of another cluster would else lead that one beside this, without a word.
 async fn refuse_among_strangers(plane: &PeerPlane, known: &[PeerAddr]) -> Result<(), EnterError> {
+    // Nodes that have not joined anew are strangers to what was restored or recovered, and it does not wait for them.
+    if plane.metastore.is_only_voter() && !plane.metastore.former().is_empty() {
+        return Ok(());
+    }
     let client = plane.client();
     let question = Question::default();
     let answers = join_all(known.iter().map(|peer| ask(client.as_ref(), peer, &question))).await;
@@ -172,7 +216,7 @@ mod tests {
         let error = check_directory(&lost, false, &view).expect_err("its partition is not there");
         assert!(error.to_string().contains("belong to a (1 of them)"), "{error}");
         check_directory(&lost, true, &view).expect("what it owns was given to it just now");
-        lost.bind(&RealDisk, LineageId(7)).expect("bound");
+        lost.bind(&RealDisk, LineageId(7), &[], |_| Ok(())).expect("bound");
         check_directory(&lost, false, &view).expect("it has been used with this metadata");
         let (new, _temp) = open("c");
         check_directory(&new, false, &view).expect("it owns nothing");

@@ -17,17 +17,24 @@ pub(super) struct Gate {
     metastore: OnceLock<Metastore>,
     /// Was it told that somebody has the name of this node?
     has_told: AtomicBool,
+    /// Who of a cluster was here while this node was of none.
+    met: OnceLock<NodeId>,
 }
 
 impl Gate {
     pub fn new(node: NodeId, kept: Option<LineageId>) -> Self {
-        Self { node, kept, metastore: OnceLock::new(), has_told: AtomicBool::new(false) }
+        Self { node, kept, metastore: OnceLock::new(), has_told: AtomicBool::new(false), met: OnceLock::new() }
     }
 
     /// From here on the metastore says which life it is, once it knows.
     pub fn follow(&self, metastore: Metastore) {
         // There is one, and it is set once.
         let _first = self.metastore.set(metastore);
+    }
+
+    /// Who of a cluster was here while this node was of none: it called, or was found where this node was told to look.
+    pub fn met(&self) -> Option<NodeId> {
+        self.met.get().cloned()
     }
 
     fn lineage(&self) -> Option<String> {
@@ -51,6 +58,11 @@ impl Admission for Gate {
         }
         match (&hello.lineage, self.lineage()) {
             (Some(theirs), Some(ours)) if *theirs != ours => Err(PeerRefusal::NotAdmitted),
+            (Some(_), None) => {
+                // The first is enough to know.
+                let _known = self.met.set(hello.node.clone());
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -75,6 +87,9 @@ mod tests {
         }
         let new = Gate::new(NodeId("a".into()), None);
         assert_eq!(new.hello(), hello("a", None));
-        assert!(new.admit(&hello("b", Some(8))).is_ok(), "it has to learn first which cluster it joins");
+        assert!(new.admit(&hello("b", None)).is_ok() && new.met().is_none());
+        assert!(new.admit(&hello("c", Some(8))).is_ok(), "it has to learn first which cluster it joins");
+        assert!(new.admit(&hello("d", Some(8))).is_ok());
+        assert_eq!((new.met(), gate.met()), (Some(NodeId("c".into())), None), "who has one already learns nothing");
     }
 }

@@ -115,16 +115,18 @@ impl PeerPort {
         let mut config = MetastoreConfig::new(data.node.clone());
         config.consensus.addr = Arc::clone(&advertised);
         config.consensus.directory = data.name().into();
+        config.consensus.left = data.left().map(|left| left.lineage);
         config.consensus.ready_within = Duration::from_millis(limits::CLUSTER_ENTER_MS_MAX);
         let metastore = Metastore::open(config, log, runtime, client.clone()).await?;
         gate.follow(metastore.clone());
         let watch = Arc::new(Watch::new(data.node.clone(), metastore.clone(), client.clone(), clock));
         let service = Arc::new(Service::new(metastore.clone(), watch.clone()));
         let tasks = Tasks::new(Handle::current());
-        let server = Server::new(endpoint.clone(), gate, service.clone());
+        let server = Server::new(endpoint.clone(), gate.clone(), service.clone());
         tasks.spawn("peer-server", OnExit::Shutdown, server.run(tasks.token().clone()));
         info!(node = %data.node, addr = %advertised, "other nodes are answered");
-        Ok(PeerPlane { me: data.node.clone(), metastore, endpoint, client, watch, service, tasks })
+        let (me, has_left) = (data.node.clone(), data.left().is_some());
+        Ok(PeerPlane { me, has_left, metastore, endpoint, gate, client, watch, service, tasks })
     }
 }
 
@@ -151,8 +153,11 @@ fn read_secret(disk: &dyn Disk, path: &Path) -> io::Result<Secret<String>> {
 /// The peer plane of a node, and its metastore.
 pub struct PeerPlane {
     pub(crate) me: NodeId,
+    /// Does the data directory wait for an heir of metadata that it has left? A founded cluster would be none.
+    has_left: bool,
     pub(crate) metastore: Metastore,
     endpoint: Endpoint,
+    gate: Arc<Gate>,
     client: Arc<QuicPeers>,
     watch: Arc<Watch>,
     service: Arc<Service>,

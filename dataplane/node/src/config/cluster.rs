@@ -23,7 +23,7 @@ pub struct ClusterConfig {
     pub secret_file: Option<PathBuf>,
     /// Found the cluster, if the data directory is empty.
     pub bootstrap: bool,
-    /// Nodes through which this one joins, if its data directory is empty.
+    /// Nodes through which this one joins, if its data directory is empty; of one that founds: which have to say that there is no cluster yet.
     pub join: Vec<PeerAddr>,
 }
 
@@ -70,8 +70,6 @@ impl ClusterConfig {
             _ => {}
         }
         require(node_id.is_some(), "a node of a cluster needs a name of its own: set cluster.node_id".to_owned());
-        let founds_or_joins = "cluster.bootstrap and cluster.join are both set: one node founds the cluster, the others join";
-        require(!self.bootstrap || self.join.is_empty(), founds_or_joins.to_owned());
     }
 }
 

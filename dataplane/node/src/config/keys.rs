@@ -82,10 +82,10 @@ keys! {
     "cluster.secret" "VEENA_CLUSTER_SECRET" - "the secret itself, instead of the name of its file; not taken from the file with settings"
         => |c, raw| c.cluster.secret = Some(secret(raw)?) => |_c| String::new();
     "cluster.bootstrap" "VEENA_CLUSTER_BOOTSTRAP" -
-        "found the cluster, if the data directory is empty: for one node, at its first start; to be taken away then, since the same node with a lost directory would found another cluster"
+        "found the cluster, if the data directory is empty and there is none yet: for one node. The nodes of cluster.join have to answer, all of them, that they are in none; a node that knows none listens for three seconds for members that call it, and founds. With a lost directory and nobody there it would found another cluster: so name the others, or take this away after the first start"
         => |c, raw| c.cluster.bootstrap = raw.truth()? => |c| c.cluster.bootstrap.shown();
     "cluster.join" "VEENA_CLUSTER_JOIN" -
-        "nodes of the cluster, each node@host:port: through one of them this one joins, if its data directory is empty"
+        "nodes of the cluster, each node@host:port: through one of them this one joins, if its data directory is empty and it founds none"
         => |c, raw| c.cluster.join = raw.list()?.iter().map(|text| known_node(text)).collect::<Result<_, _>>()? => |c| c.cluster.join.shown();
     "storage.data_dir" "VEENA_DATA_DIR" "data-dir" "where everything is kept"
         => |c, raw| c.storage.data_dir = PathBuf::from(raw.text()?) => |c| c.storage.data_dir.shown();
