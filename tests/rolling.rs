@@ -81,7 +81,7 @@ impl Anywhere {
 
     /// A lease ends with the process of its owner: 410 is an answer.
     async fn read(mut self) {
-        let consume = RequestBytes::get(&format!("/v1/topics/{TOPIC}/consume?wait=200ms&max=20"));
+        let consume = RequestBytes::get(&format!("/v1/topics/{TOPIC}/consume?wait=100ms&max=20"));
         loop {
             let is_over = self.seen.is_over.load(Ordering::Relaxed);
             let reply = self.ask("consume", &consume, &[200, 204]).await;

@@ -23,8 +23,9 @@ use crate::state::ApiState;
 
 /// hyper's read buffer holds the head and this much besides, so that it is we who answer 431.
 const HEAD_SLACK_BYTES: usize = 16 * 1024;
-/// How long after a stop has begun a connection without a request may take to send one.
-const LATE_HEAD: Duration = Duration::from_millis(500);
+/// How long after a stop has begun a connection without a request may take to send one. A client that rests longer between requests may find
+/// the connection closed under one that it has just sent: nobody can spare it that.
+const LATE_HEAD: Duration = Duration::from_secs(1);
 /// How often, and how long each time, the listener's last place is tried for before it is closed.
 const CLOSE_TRIES: u32 = 5;
 const CLOSE_TRY: Duration = Duration::from_millis(50);
