@@ -9,7 +9,7 @@ use veena_broker::errors::ReplayError;
 use veena_contract::{ChildLink, MessageId, Offset, PartitionIndex, StreamId, TopicId, TopicRecord};
 
 use crate::door::Door;
-use crate::world::{World, tenant};
+use crate::world::{World, key_of, tenant};
 
 /// Where a message lies.
 type Place = (u32, u64);
@@ -79,8 +79,11 @@ async fn read_partition(broker: Broker, record: Arc<TopicRecord>, partition: u32
     }
 }
 
-/// Sequences of one stream rise along a log.
+/// Sequences of one stream rise along a log, unless records of others go there too: those keep their ids.
 fn check_streams(world: &World, record: &TopicRecord, logs: &Logs) {
+    if world.unordered.lock().contains(&key_of(record)) {
+        return;
+    }
     let mut last: BTreeMap<(u32, StreamId), u64> = BTreeMap::new();
     for ((partition, offset), id) in &logs.entries {
         let before = last.insert((*partition, id.stream), id.sequence);
