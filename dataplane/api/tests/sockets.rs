@@ -207,36 +207,6 @@ async fn who_is_in_the_queue_when_a_node_stops_is_answered_too() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_connects_while_a_node_stops_is_answered_or_finds_nobody_and_is_never_cut_off() {
-    for _ in 0..5 {
-        let mut node = Node::start().await;
-        let address = node.address;
-        let mut callers = tokio::task::JoinSet::new();
-        for _ in 0..8 {
-            callers.spawn(async move {
-                let mut answered = 0;
-                // Nobody listens any more: that is said before anything is sent.
-                while let Ok(mut stream) = tokio::net::TcpStream::connect(address).await {
-                    let mut answer = Vec::new();
-                    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.expect("sent");
-                    stream.read_to_end(&mut answer).await.expect("not cut off");
-                    assert!(answer.starts_with(b"HTTP/1.1 "), "{answer:?}");
-                    answered += 1;
-                }
-                answered
-            });
-        }
-        until("they are served", || async {
-            node.metric("veena_http_requests_total{route=\"GET /healthz\",method=\"GET\",status=\"200\"}").await > 20
-        })
-        .await;
-        node.shutdown.cancel();
-        node.stopped().await;
-        assert!(callers.join_all().await.into_iter().sum::<u32>() > 0);
-    }
-}
-
 #[tokio::test]
 async fn requests_sent_at_once_on_one_connection_are_answered_in_order() {
     let node = Node::start().await;
