@@ -1,10 +1,10 @@
 //! The files of a node whose engine does not run: what they say; and what is set aside of them when the metadata has become another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use veena_contract::{LineageId, Offset, TopicId};
+use veena_contract::{LineageId, Offset, PartitionIndex, TopicId};
 use veena_storage::disk::{DirEntry, Disk, OpenMode, create_dir_durably, read_full_at, write_all_at};
 use veena_storage::journal;
 
@@ -52,8 +52,10 @@ pub struct KeptAside {
 }
 
 /// Sets aside what a node has of a life of the metadata that it has `left` and of which the one that it comes into may know less: the directories
-/// of topics and partitions that are not known (`partitions_of` a topic says how many are), and copies of the WAL, of what is parked and of the
-/// settle journal, whose records of such topics will be discarded. A node never removes it. May be called again after a crash.
+/// of topics that are not known, those of partitions that are not this node's there (`own_partitions` of a topic that is known): another node may
+/// have become their owner in the life that was left or in the one that is come into, and which copy is the newer one nobody knows; and copies of
+/// the WAL, of what is parked and of the settle journal, whose records of such topics will be discarded. A node never removes it. May be called
+/// again after a crash.
 ///
 /// # Errors
 /// Of the file system; then it is to be called again before the engine is opened.
@@ -61,7 +63,7 @@ pub fn keep_unknown(
     disk: &dyn Disk,
     data: &Path,
     left: LineageId,
-    partitions_of: &dyn Fn(TopicId) -> Option<u32>,
+    own_partitions: &dyn Fn(TopicId) -> Option<BTreeSet<PartitionIndex>>,
 ) -> io::Result<KeptAside> {
     // A node looks at what begins with a time alone.
     let aside = layout::quarantine_dir(data).join(format!("kept-life-{left}"));
@@ -76,13 +78,12 @@ pub fn keep_unknown(
         for topic in dirs(disk, &topics.join(&tenant))? {
             let Ok(id) = topic.parse::<TopicId>() else { continue };
             let dir = topics.join(&tenant).join(&topic);
-            let known = partitions_of(id);
             let mut moved = Vec::new();
-            if known.is_none() {
-                moved.push(dir);
+            if let Some(own) = own_partitions(id) {
+                let is_anothers = |name: &String| layout::copy_of(name).is_some_and(|(index, _)| !own.contains(&index));
+                moved.extend(dirs(disk, &dir)?.into_iter().filter(is_anothers).map(|name| dir.join(name)));
             } else {
-                let beyond = |path: &PathBuf| layout::partition_of(path).is_some_and(|found| Some(found.index.get()) >= known);
-                moved.extend(dirs(disk, &dir)?.into_iter().map(|name| dir.join(name)).filter(beyond));
+                moved.push(dir);
             }
             for from in moved {
                 let name = from.strip_prefix(&topics).map_err(io::Error::other)?.to_owned();
@@ -150,7 +151,7 @@ fn dirs(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use veena_contract::{PartitionIndex, TenantId};
+    use veena_contract::{MoveToken, TenantId};
     use veena_storage::disk::mem::MemDisk;
 
     use super::*;
@@ -171,19 +172,24 @@ mod tests {
     }
 
     #[test]
-    fn what_the_metadata_does_not_know_is_set_aside_and_the_rest_stays() {
+    fn what_the_metadata_does_not_know_or_gives_to_another_node_is_set_aside_and_the_rest_stays() {
         let (disk, data, tenant) = (MemDisk::new(), Path::new("/data"), TenantId::default_tenant());
         let log = |topic, index| layout::partition_dir(data, &tenant, TopicId(topic), PartitionIndex(index)).join("log");
         for (topic, index) in [(1, 0), (1, 1), (1, 2), (2, 0)] {
             put(&disk, &log(topic, index), &format!("{topic}-{index}"));
         }
+        let incoming = |index| layout::incoming_dir(log(1, index).parent().expect("a directory"), MoveToken(7)).join("log");
+        put(&disk, &incoming(1), "to another");
+        put(&disk, &incoming(2), "to this node");
         put(&disk, &layout::ingress_dir(data).join("1.wal"), "accepted");
         put(&disk, &layout::settle_dir(data).join("deep").join("1"), "settled");
-        let known = |topic: TopicId| (topic == TopicId(1)).then_some(2);
+        let known = |topic: TopicId| (topic == TopicId(1)).then(|| [0, 2].map(PartitionIndex).into());
         let kept = keep_unknown(&disk, data, LineageId(7), &known).expect("kept");
         let names: Vec<_> = kept.unknown.iter().map(|path| path.display().to_string()).collect();
-        assert_eq!(names, ["default/0000000000000001/p00002", "default/0000000000000002"]);
-        for (topic, index, is_known) in [(1, 0, true), (1, 1, true), (1, 2, false), (2, 0, false)] {
+        let another = format!("default/0000000000000001/p00001.{}", MoveToken(7));
+        assert_eq!(names, ["default/0000000000000001/p00001", &another, "default/0000000000000002"]);
+        assert_eq!(text(&disk, &incoming(2)).as_deref(), Some("to this node"));
+        for (topic, index, is_known) in [(1, 0, true), (1, 1, false), (1, 2, true), (2, 0, false)] {
             let was = log(topic, index);
             let aside = kept.path.join("topics").join(was.strip_prefix(layout::topics_dir(data)).expect("below"));
             let there = if is_known { &was } else { &aside };

@@ -16,6 +16,7 @@ use veena_storage::partition::{LogReader, PartitionLog};
 use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
 use crate::consume::promised::Promise;
 use crate::core::Core;
+use crate::owners::moves::mark;
 use crate::produce::commit::Inbox;
 use crate::produce::keyed::Counted;
 use crate::produce::queue::DestinationQueue;
@@ -49,7 +50,7 @@ pub struct Owner {
 #[derive(Debug, thiserror::Error)]
 enum OpenLogError {
     /// Its directory.
-    #[error("its directory cannot be made")]
+    #[error("its directory cannot be prepared")]
     Directory(#[source] std::io::Error),
     /// What is in it.
     #[error(transparent)]
@@ -236,7 +237,8 @@ impl Partition {
         };
         let former = core.settle.promise(self.id);
         let promised = self.promised_end(former);
-        let opened = core.prepare_partition_dir(&self.dir).map_err(OpenLogError::Directory).and_then(|()| {
+        let prepared = core.prepare_partition_dir(&self.dir).and_then(|()| mark::serve(core, self));
+        let opened = prepared.map_err(OpenLogError::Directory).and_then(|()| {
             let ports = &core.ports;
             PartitionLog::open(
                 Arc::clone(&ports.disk),

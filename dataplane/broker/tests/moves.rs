@@ -9,8 +9,10 @@ use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 use veena_broker::errors::SettleError;
 use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
+use veena_broker::owners::moves::mark;
 use veena_contract::{
-    Command, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, Reroute, TopicId, TopicRecord, limits,
+    Command, Copy, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, Reroute, TopicId, TopicRecord,
+    limits,
 };
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, Op};
@@ -438,6 +440,47 @@ async fn the_target_may_die_at_any_moment_of_a_move() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_of_owner_that_comes_in_a_later_life_of_the_target_finds_the_copy_in_its_place() {
+    let mut cluster = cluster(1).await;
+    for n in 0..3 {
+        put(cluster.node("a"), &long(n)).await;
+    }
+    cluster.settle_down().await;
+    let taken = take(cluster.node("a"), 1, 0).await;
+    assert!(ack(cluster.node("a"), &taken[0]).await);
+    // The first life's proposal is on its way for long; nothing that the next life proposes gets through.
+    cluster.catalog.next_proposals([Proposal::Made, Proposal::Late].into_iter().chain([Proposal::NeverSent; 1000]));
+    begin(&cluster, "c", 7);
+    until("it is in its place", || dirs(&cluster, "c") == ["p00001"]).await;
+    sleep(Duration::from_secs(1)).await;
+    cluster.kill("c");
+    cluster.net.fail_op("c", "b", PeerOp::OWNER_FREEZE, Fault::Cut);
+    cluster.revive("c").await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(owner(&cluster.catalog).node, node_id("b"));
+    cluster.catalog.deliver_late();
+    until_at(&cluster, "c").await;
+    assert_eq!(stored(&cluster).await, ["0000", "0001", "0002"]);
+    assert_eq!(take(cluster.node("a"), 1, 0).await[0].offset, Offset(1), "what was acked stays so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_in_its_place_is_taken_over_though_its_target_died_and_its_owner_is_gone() {
+    let mut cluster = cluster(1).await;
+    put(cluster.node("a"), "0000").await;
+    cluster.settle_down().await;
+    cluster.catalog.next_proposals([Proposal::Made].into_iter().chain([Proposal::NeverSent; 1000]));
+    begin(&cluster, "c", 7);
+    until("it is in its place", || dirs(&cluster, "c") == ["p00001"]).await;
+    cluster.kill("c");
+    cluster.kill("b");
+    cluster.catalog.forget_proposals();
+    cluster.revive("c").await;
+    until_at(&cluster, "c").await;
+    assert_eq!(stored(&cluster).await, ["0000"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_that_died_after_its_stop_was_recorded_serves_nothing_and_hands_over_what_is_on_its_disk() {
     let mut cluster = cluster(1).await;
     for n in 0..5 {
@@ -648,6 +691,34 @@ async fn nothing_is_set_aside_that_the_leader_does_not_confirm() {
     assert_eq!(dirs(&cluster, "b"), ["p00001"]);
     cluster.catalog.set_leaderless(false);
     until("it is set aside", || dirs(&cluster, "b").is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_served_stays_though_the_catalog_is_put_back_to_before_its_move() {
+    let mut cluster = cluster(1).await;
+    put(cluster.node("a"), "0000").await;
+    cluster.settle_down().await;
+    // At first it cannot be written that it is served.
+    cluster.members[2].disk.inject(DiskFault {
+        op: Op::Create,
+        path_contains: "copy.cell".into(),
+        after: 1,
+        times: 1,
+        kind: FaultKind::Eio,
+    });
+    begin(&cluster, "c", 7);
+    until_at(&cluster, "c").await;
+    put(cluster.node("a"), "0001").await;
+    cluster.settle_down().await;
+    assert_eq!(stored(&cluster).await, ["0000", "0001"]);
+    let dir = format!("/data/topics/default/{ID}/p00001");
+    let said = mark::read(&cluster.members[2].disk, dir.as_ref()).expect("read");
+    assert_eq!(said, Some(Copy::Served(owner(&cluster.catalog).epoch)));
+    cluster.kill("c");
+    cluster.catalog.put(spread());
+    cluster.revive("c").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(dirs(&cluster, "c"), ["p00001"], "nothing else has what was committed to it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,7 @@ pub struct Net {
     calls: Mutex<BTreeMap<(PeerOp, PeerClass), u64>>,
     lives: AtomicU64,
     dead: Mutex<BTreeSet<NodeId>>,
+    forgotten: Mutex<BTreeSet<NodeId>>,
 }
 
 impl Net {
@@ -87,6 +88,16 @@ impl Net {
             dead.insert(node_id(name))
         } else {
             dead.remove(&node_id(name))
+        };
+    }
+
+    /// This node is a member no more, or is one again.
+    pub fn set_forgotten(&self, name: &str, is_forgotten: bool) {
+        let mut forgotten = self.forgotten.lock();
+        if is_forgotten {
+            forgotten.insert(node_id(name))
+        } else {
+            forgotten.remove(&node_id(name))
         };
     }
 
@@ -193,16 +204,18 @@ impl Drop for Leaving {
     }
 }
 
-/// Everybody is known, at once, and so is who was found dead.
+/// Everybody who was not forgotten is known, at once, and so is who was found dead.
 struct All(Arc<Net>);
 
 impl NodeDirectory for All {
     fn nodes(&self) -> Vec<NodeId> {
-        NODES.map(node_id).to_vec()
+        let forgotten = self.0.forgotten.lock();
+        NODES.map(node_id).into_iter().filter(|node| !forgotten.contains(node)).collect()
     }
 
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr> {
-        Some(PeerAddr { node: node.clone(), addr: Arc::from("in memory") })
+        let is_member = !self.0.forgotten.lock().contains(node);
+        is_member.then(|| PeerAddr { node: node.clone(), addr: Arc::from("in memory") })
     }
 
     fn is_dead(&self, node: &NodeId) -> bool {

@@ -124,6 +124,42 @@ async fn records_of_an_owner_that_was_found_dead_go_to_a_sibling_at_once_and_wit
 }
 
 #[tokio::test(start_paused = true)]
+async fn records_of_an_owner_that_is_no_member_any_more_go_to_a_sibling_that_is_one() {
+    let record = orders(&NODES);
+    let mut cluster = cluster_of(&record).await;
+    cluster.kill("b");
+    cluster.net.set_forgotten("b", true);
+    produce_all(&cluster, 1, &["0"]).await;
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(at(&cluster, &record, 2).await, ["0"]);
+    cluster.net.set_forgotten("c", true);
+    produce_all(&cluster, 1, &["1"]).await;
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(at(&cluster, &record, 0).await, ["1"], "and not to one that was forgotten too");
+    cluster.revive("b").await;
+    cluster.net.set_forgotten("b", false);
+    produce_all(&cluster, 1, &["2"]).await;
+    cluster.settle_down().await;
+    assert_eq!(at(&cluster, &record, 1).await, ["2"], "it has come back");
+    assert_eq!(counted(&cluster, &record).await, once(&["0", "1", "2"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_owner_that_is_no_member_what_may_not_go_elsewhere_waits() {
+    let record = never(&NODES);
+    let mut cluster = cluster_of(&record).await;
+    cluster.kill("b");
+    cluster.net.set_forgotten("b", true);
+    produce_all(&cluster, 1, &["0"]).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!((rerouted(&cluster), cluster.node("a").broker.undispatched()), (0, 1));
+    cluster.net.set_forgotten("b", false);
+    cluster.revive("b").await;
+    cluster.settle_down().await;
+    assert_eq!(at(&cluster, &record, 1).await, ["0"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_what_comes_while_an_owner_is_away_neither_it_nor_the_sibling_is_asked_each_time() {
     let record = orders(&NODES);
     let mut cluster = cluster_of(&record).await;

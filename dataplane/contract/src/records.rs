@@ -112,7 +112,7 @@ pub struct FeatureLevel(pub u32);
 impl FeatureLevel {
     /// The first version, which knew of no level.
     pub const FIRST: Self = Self(0);
-    /// Partitions move between nodes.
+    /// Partitions move between nodes, and how many there were is remembered.
     pub const MOVES: Self = Self(1);
     /// What this program knows.
     pub const CURRENT: Self = Self::MOVES;
@@ -397,12 +397,13 @@ impl Command {
             Self::CreateTopic { .. }
             | Self::DeleteTopic { .. }
             | Self::SetBounds { .. }
-            | Self::GrowPartitions { .. }
             | Self::AddSchema { .. }
             | Self::AttachChild { .. }
             | Self::DetachChild { .. }
             | Self::NameOwner { .. } => FeatureLevel::FIRST,
-            Self::BeginMove { .. }
+            // The first version does not remember how many partitions there were.
+            Self::GrowPartitions { .. }
+            | Self::BeginMove { .. }
             | Self::FreezePartition { .. }
             | Self::FlipOwner { .. }
             | Self::AbortMove { .. }

@@ -139,10 +139,13 @@ impl Metastore {
         self.consensus().is_directory_known()
     }
 
-    /// What every member knows of commands; see [`Consensus::level`].
+    /// What every member knows of commands; see [`Consensus::level`]. A node alone knows that of itself: its log still says what the program
+    /// knew that made it.
     #[must_use]
     pub fn level(&self) -> FeatureLevel {
-        self.consensus().level()
+        let members = self.consensus().known_members();
+        let is_alone = !members.is_empty() && members.iter().all(|member| member.peer.node == self.config().consensus.node);
+        if is_alone { self.config().consensus.level } else { self.consensus().level() }
     }
 
     /// Tells the others where this node listens and what it knows of commands, if they do not know the latter: the leader that was told at

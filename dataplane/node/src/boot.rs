@@ -1,5 +1,6 @@
 //! Opening the parts, each on top of the one before: directory, metadata log, metastore, engine.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
 use veena_broker::tasks::{OnExit, Tasks};
 use veena_consensus::LogStore;
-use veena_contract::{Catalog, Entropy, LogIndex, WallClock, Witness, limits};
+use veena_contract::{Catalog, Entropy, LogIndex, NodeId, Ownership, PartitionIndex, TopicRecord, WallClock, Witness, limits};
 use veena_metastore::{Metastore, MetastoreConfig, Runtime, StartError};
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -219,14 +220,14 @@ async fn settle_in(
 ) -> Result<DataDir, BootError> {
     let end = metastore.log_end_at_start();
     let Some(plane) = peers else {
-        let data = bind(data, metastore, disk, io).await?;
+        let data = bind(data, metastore, false, disk, io).await?;
         return Ok(check_reached(data, end, disk, io).await?);
     };
     // Before anybody takes this log for what it was: one that has forgotten must not join anew.
     let data = check_reached(data, end, disk, io).await?;
     cluster::enter(&config.cluster, plane, runtime).await?;
     cluster::check_directory(&data, metastore.is_directory_known(), &metastore.view())?;
-    Ok(bind(data, metastore, disk, io).await?)
+    Ok(bind(data, metastore, true, disk, io).await?)
 }
 
 async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: &Arc<dyn Entropy>) -> Result<DataDir, DataDirError> {
@@ -240,14 +241,15 @@ async fn check_reached(data: DataDir, end: LogIndex, disk: &Arc<dyn Disk>, io: &
     io.run(move || data.check_reached(disk.as_ref(), end).map(|()| data)).await
 }
 
-async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
+async fn bind(mut data: DataDir, metastore: &Metastore, has_peers: bool, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
     let Some(lineage) = metastore.lineage() else { return Ok(data) };
     let (disk, former, view) = (Arc::clone(disk), metastore.former(), metastore.view());
     io.run(move || {
-        let path = data.path.clone();
+        let (path, node) = (data.path.clone(), data.node.clone());
+        let me = has_peers.then_some(&node);
         let set_aside = |left| {
-            let known = |topic| view.topic_by_id(topic).map(|record| record.partitions);
-            let kept = veena_broker::offline::keep_unknown(disk.as_ref(), &path, left, &known)?;
+            let own = |topic| view.topic_by_id(topic).map(|record| own_partitions(record, me));
+            let kept = veena_broker::offline::keep_unknown(disk.as_ref(), &path, left, &own)?;
             let (kept, unknown) = (kept.path.display(), kept.unknown.len());
             warn!(%left, %lineage, %kept, unknown, "this directory has followed its former metadata further than what is known of it here: what is not known was set aside");
             Ok(())
@@ -255,6 +257,13 @@ async fn bind(mut data: DataDir, metastore: &Metastore, disk: &Arc<dyn Disk>, io
         data.bind(disk.as_ref(), lineage, &former, set_aside).map(|()| data)
     })
     .await
+}
+
+/// The partitions of a topic that are this node's or on their way to it: all that no other node has, if this one has peers.
+fn own_partitions(record: &TopicRecord, me: Option<&NodeId>) -> BTreeSet<PartitionIndex> {
+    let is_own = |owner: &Ownership, me: &NodeId| owner.node == *me || owner.moving.as_ref().is_some_and(|moving| moving.to == *me);
+    let may_stay = |index: &PartitionIndex| me.is_none_or(|me| record.owner_of(*index).is_none_or(|owner| is_own(owner, me)));
+    (0..record.partitions).map(PartitionIndex).filter(may_stay).collect()
 }
 
 /// How soon what could not be kept is tried again.
@@ -343,5 +352,29 @@ fn api_config(config: &Config) -> ApiConfig {
             max_acked_ahead_per_partition: topic.default_max_acked_ahead_per_partition,
         },
         ..ApiConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use veena_contract::{Move, MoveToken, OwnershipEpoch};
+
+    use super::*;
+
+    #[test]
+    fn a_partition_stays_in_a_directory_unless_another_node_has_it() {
+        let node = |name: &str| NodeId(name.into());
+        let mut topic: TopicRecord = serde_json::from_value(serde_json::json!({
+            "tenant": "default", "name": "orders", "id": "0000000000000001", "partitions": 4, "retention_ms": 0, "visibility_timeout_ms": 1,
+            "max_in_flight_per_partition": 1, "max_acked_ahead_per_partition": 1, "created_at_ms": 0,
+        }))
+        .expect("a record");
+        let mut comes = Ownership::new(node("b"), OwnershipEpoch(1));
+        comes.moving = Some(Move { to: node("a"), token: MoveToken(7), frozen: None });
+        topic.owners = vec![Ownership::new(node("a"), OwnershipEpoch(1)), Ownership::new(node("b"), OwnershipEpoch(1)), comes];
+        let own = |me: Option<&str>| own_partitions(&topic, me.map(node).as_ref()).iter().map(|index| index.0).collect::<Vec<_>>();
+        assert_eq!(own(Some("a")), [0, 2, 3], "its own, one that comes, and one that nobody was given");
+        assert_eq!(own(Some("b")), [1, 2, 3]);
+        assert_eq!(own(None), [0, 1, 2, 3], "a node alone has all");
     }
 }

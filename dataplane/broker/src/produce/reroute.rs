@@ -16,6 +16,7 @@ use veena_storage::wal::{AppendError, Destination, RecordKind, WalEntries, WalEn
 use crate::core::Core;
 use crate::owners::stream::OwnerCalls;
 use crate::partition::Partition;
+use crate::ports::Peers;
 use crate::produce::dispatch;
 use crate::produce::moved::message_of;
 use crate::produce::queue::DestinationQueue;
@@ -45,8 +46,15 @@ fn owner_away(core: &Core, record: &TopicRecord, partition: &Partition) -> Optio
     let owner = &record.owner_of(partition.id.index).filter(|owner| owner.node != peers.me)?.node;
     let queue = partition.queue.lock();
     let has_failed = queue.failed_passes() >= limits::REROUTE_AFTER_PASSES && core.reach.is_away(owner);
-    let is_due = queue.has_movable(core.wal_stream()) && (has_failed || peers.directory.is_dead(owner));
+    let is_due = queue.has_movable(core.wal_stream()) && (has_failed || is_known_away(peers, owner));
     is_due.then(|| owner.clone())
+}
+
+/// Need nobody ask a node to know that it is away? Of one that is dead somebody has found out. One that is no member, since it was forgotten or
+/// has not come into this life of the metadata yet, cannot be called, and nobody knows when it comes: an owner was a member when it was named, and
+/// whoever has read that it is the owner has read before that it is a member.
+fn is_known_away(peers: &Peers, node: &NodeId) -> bool {
+    peers.directory.is_dead(node) || peers.directory.address_of(node).is_none()
 }
 
 /// The next partition, by index, whose owner is another and takes this node's stream, or has just said where it stands: so that the records of
@@ -65,7 +73,7 @@ async fn living_sibling(
     siblings.rotate_left(own);
     for sibling in siblings {
         let Some(owner) = record.owner_of(sibling.id.index).filter(|owner| owner.node != *away) else { continue };
-        let is_silent = owner.node != peers.me && (core.reach.is_away(&owner.node) || peers.directory.is_dead(&owner.node));
+        let is_silent = owner.node != peers.me && (core.reach.is_away(&owner.node) || is_known_away(peers, &owner.node));
         let (is_full, is_taken) = {
             let queue = sibling.queue.lock();
             (queue.bytes() >= core.config.undispatched_partition_bytes_max as u64, queue.is_taken(key.stream))

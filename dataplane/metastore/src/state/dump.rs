@@ -51,8 +51,10 @@ impl State {
 
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
-        let moves = self.view.topics.values().flat_map(|topic| &topic.owners).any(|owner| owner.moving.is_some());
-        if moves || !self.view.draining.is_empty() || !self.former.is_empty() { FeatureLevel::MOVES } else { FeatureLevel::FIRST }
+        let has_grown = |topic: &TopicRecord| !topic.earlier_partitions.is_empty();
+        let moves = |topic: &TopicRecord| topic.owners.iter().any(|owner| owner.moving.is_some());
+        let is_new = self.view.topics.values().any(|topic| has_grown(topic) || moves(topic));
+        if is_new || !self.view.draining.is_empty() || !self.former.is_empty() { FeatureLevel::MOVES } else { FeatureLevel::FIRST }
     }
 
     /// Reads what [`dump`](Self::dump) wrote.

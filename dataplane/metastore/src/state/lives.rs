@@ -37,7 +37,8 @@ impl State {
         &self.former
     }
 
-    /// The same state as the beginning of another life. `also` is a life of which nobody knows how much is in this state.
+    /// The same state as the beginning of another life, whose members come anew: none of them is on its way out. `also` is a life of which
+    /// nobody knows how much is in this state.
     #[must_use]
     pub fn begin_life(&self, lineage: LineageId, members: Vec<FormerMember>, also: Option<LineageId>) -> Self {
         let mut former: Vec<FormerLife> = self.former.to_vec();
@@ -46,7 +47,10 @@ impl State {
         let also = also.filter(is_other);
         former.extend(also.map(|lineage| FormerLife { lineage, at: LogIndex(0), members: Vec::new() }));
         former.drain(..former.len().saturating_sub(limits::FORMER_LIVES_MAX));
-        Self { lineage: Some(lineage), former: Arc::from(former), ..self.clone() }
+        let mut next = Self { lineage: Some(lineage), former: Arc::from(former), ..self.clone() };
+        next.view.draining.clear();
+        next.view.leaving.clear();
+        next
     }
 
     /// Was this the data directory of `node` in the last life that knew the node?
@@ -58,6 +62,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use veena_contract::Command;
+
     use super::*;
 
     #[test]
@@ -74,5 +80,20 @@ mod tests {
         {
             assert_eq!(third.was_directory_of(&NodeId(node.into()), directory), is_known, "{node} {directory}");
         }
+    }
+
+    #[test]
+    fn in_a_new_life_nobody_is_on_the_way_out() {
+        let (draining, leaving) = (NodeId("a".into()), NodeId("b".into()));
+        let mut first = State { lineage: Some(LineageId(1)), ..State::default() };
+        for node in [&draining, &leaving] {
+            first.apply(Command::SetDraining { node: node.clone(), draining: true }).expect("marked");
+        }
+        first.apply(Command::LetGo { node: leaving }).expect("it has nothing");
+        assert_eq!((first.view().draining.len(), first.view().leaving.len()), (2, 1));
+        let second = first.begin_life(LineageId(2), Vec::new(), None);
+        assert_eq!((second.view().draining.len(), second.view().leaving.len()), (0, 0));
+        let again = State::from_dump(&second.dump()).expect("its own dump");
+        assert_eq!((again.view().draining.len(), again.view().leaving.len()), (0, 0));
     }
 }

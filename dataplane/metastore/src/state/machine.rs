@@ -20,6 +20,10 @@ pub(super) const fn version_of(level: FeatureLevel) -> u32 {
     1 + level.0
 }
 
+const fn level_of(version: u32) -> FeatureLevel {
+    FeatureLevel(version.saturating_sub(1))
+}
+
 /// What the log carries. Operations are added at the end; one that an older program must not skip raises the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -85,7 +89,7 @@ impl State {
                 self.name_lineage(lineage);
                 Answer::default()
             }
-            Operation::Catalog(command) => Answer { refused: self.apply(*command).err() },
+            Operation::Catalog(command) => Answer { refused: self.apply_at(*command, level_of(envelope.v)).err() },
         };
         serde_json::to_string(&answer).map_err(|e| e.to_string())
     }

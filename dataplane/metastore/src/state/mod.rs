@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{CatalogView, LineageId, TenantId, TopicId, TopicName, TopicRecord};
+use veena_contract::{CatalogView, FeatureLevel, LineageId, TenantId, TopicId, TopicName, TopicRecord};
 
 pub use lives::{FormerLife, FormerMember};
 pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
@@ -53,8 +53,13 @@ impl State {
     /// # Errors
     /// [`CommandError`] when a rule of the catalog refuses it; the state is then as before.
     pub fn apply(&mut self, command: Command) -> Result<(), CommandError> {
+        self.apply_at(command, FeatureLevel::CURRENT)
+    }
+
+    /// As `apply`, for a command that was written for members of this level: what they all make of it.
+    fn apply_at(&mut self, command: Command, level: FeatureLevel) -> Result<(), CommandError> {
         let mut next = self.clone();
-        next.run(command)?;
+        next.run(command, level)?;
         *self = next;
         Ok(())
     }
@@ -64,7 +69,7 @@ impl State {
         self.lineage.get_or_insert(lineage);
     }
 
-    fn run(&mut self, command: Command) -> Result<(), CommandError> {
+    fn run(&mut self, command: Command, level: FeatureLevel) -> Result<(), CommandError> {
         match command {
             Command::CreateTopic { topic, attach } => self.create_topic(topic, attach.as_ref()),
             Command::DeleteTopic { tenant, name, id } => self.delete_topic(&tenant, &name, id),
@@ -90,7 +95,7 @@ impl State {
                 self.set_bounds(&tenant, &name, id, &bounds)
             }
             Command::GrowPartitions { tenant, name, id, partitions, owners } => {
-                self.grow_partitions(&tenant, &name, id, partitions, owners)
+                self.grow_partitions(&tenant, &name, id, partitions, owners, level)
             }
             Command::AddSchema { tenant, name, id, base_version, document } => self.add_schema(&tenant, &name, id, base_version, document),
             Command::AttachChild { tenant, child, child_id, attach } => self.attach_child(&tenant, &child, child_id, &attach),

@@ -207,6 +207,19 @@ fn partitions_only_grow() {
 }
 
 #[test]
+fn of_a_growth_that_was_written_for_older_programs_all_remember_the_same() {
+    let mut state = state([create("a", 1)]);
+    let grown = |version: u32, partitions: u32| {
+        let command = serde_json::to_string(&grow("a", 1, partitions)).expect("JSON");
+        format!(r#"{{"v":{version},"op":{{"catalog":{command}}}}}"#)
+    };
+    assert_eq!(state.apply_text(&grown(1, 5)).as_deref(), Ok("{}"));
+    assert_eq!((get(&state, "a").partitions, get(&state, "a").earlier_partitions), (5, Vec::new()), "an older one remembers nothing");
+    assert_eq!(state.apply_text(&grown(2, 7)).as_deref(), Ok("{}"));
+    assert_eq!((get(&state, "a").partitions, get(&state, "a").earlier_partitions), (7, vec![5]));
+}
+
+#[test]
 fn an_attachment_is_seen_from_both_ends_and_ends_at_both() {
     let mut state = state([create("p", 1), create("c", 2), attach(("p", 1), ("c", 2), 0)]);
     let (parent, child) = (get(&state, "p"), get(&state, "c"));

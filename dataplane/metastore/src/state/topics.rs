@@ -2,7 +2,7 @@
 
 use veena_contract::limits;
 use veena_contract::records::{Attachment, CommandError};
-use veena_contract::{NodeId, Ownership, OwnershipEpoch, Reroute, TenantId, TopicId, TopicName, TopicRecord};
+use veena_contract::{FeatureLevel, NodeId, Ownership, OwnershipEpoch, Reroute, TenantId, TopicId, TopicName, TopicRecord};
 
 use super::State;
 
@@ -91,6 +91,7 @@ impl State {
         id: TopicId,
         partitions: u32,
         owners: Vec<NodeId>,
+        level: FeatureLevel,
     ) -> Result<(), CommandError> {
         let mut topic = self.current(tenant, name, id)?;
         if partitions <= topic.partitions {
@@ -100,7 +101,9 @@ impl State {
             check_owners(owners.len(), topic.owners.len(), partitions)?;
         }
         self.check_places(&owners)?;
-        topic.earlier_partitions.push(topic.partitions);
+        if level >= FeatureLevel::MOVES {
+            topic.earlier_partitions.push(topic.partitions);
+        }
         topic.partitions = partitions;
         topic.owners.extend(owners.into_iter().map(first_owner));
         self.put(topic);

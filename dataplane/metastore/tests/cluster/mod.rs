@@ -10,7 +10,7 @@ use veena_contract::{
 };
 use veena_metastore::{Hold, MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
 
-use crate::replica::{Counter, create, delete, name};
+use crate::replica::{Counter, create, delete, grow, name};
 
 /// Who listens where.
 pub type Listening = Arc<Mutex<BTreeMap<Arc<str>, Metastore>>>;
@@ -264,15 +264,22 @@ async fn what_an_older_program_does_not_understand_is_written_once_the_last_memb
     let second = open(&listening, 2, &logs[1]).await;
     second.enter(&[peer(1)]).await.expect("a newer program may join older ones");
     assert_eq!(second.level(), FeatureLevel::FIRST);
-    let error = second.propose(drain(9)).await.expect_err("the first would not go on");
-    assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("older program")), "{error}");
     second.propose(create(1)).await.expect("what all understand is written");
+    for (command, why) in [(drain(9), "the first would not go on"), (grow(1, 5), "the first would not remember where keys led before")] {
+        let error = second.propose(command).await.expect_err(why);
+        assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("older program")), "{error}");
+    }
 
     stop(&listening, 1, &first).await;
     let first = open(&listening, 1, &logs[0]).await;
     first.found(&runtime(1)).await.expect("it comes back as a newer program, and says so");
     second.propose(drain(9)).await.expect("all understand it");
     assert!(second.view().draining.contains(&peer(9).node));
+    second.propose(grow(1, 5)).await.expect("all remember it");
+    for node in [&first, &second] {
+        let view = node.confirmed_view().await.expect("confirmed");
+        assert_eq!(view.topic_by_id(TopicId(1)).expect("there").earlier_partitions, [3]);
+    }
     let old = open_as(&listening, 3, FeatureLevel::FIRST, &logs[2]).await;
     let error = old.enter(&[peer(1)]).await.expect_err("it could not read what the others have written");
     assert!(matches!(&error, StartError::Member(MemberError::Refused { reason }) if reason.contains("older")), "{error}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
-    Catalog, CatalogWriter, Copy, Effect, Entropy, LeaderPort, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt,
-    PartitionIndex, ProposeError, Reroute, TenantId, TopicId, TopicName, TopicRecord, Witness,
+    Catalog, CatalogWriter, Copy, Effect, Entropy, FeatureLevel, LeaderPort, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch,
+    PartitionAt, PartitionIndex, ProposeError, Reroute, TenantId, TopicId, TopicName, TopicRecord, Witness,
 };
 use veena_metastore::{Hold, MemLog, Metastore, MetastoreConfig, Runtime};
 
@@ -62,6 +62,25 @@ pub fn create(n: u64) -> Command {
 
 pub fn delete(n: u64) -> Command {
     Command::DeleteTopic { tenant: TenantId::default_tenant(), name: name(n), id: TopicId(n) }
+}
+
+pub fn grow(n: u64, partitions: u32) -> Command {
+    Command::GrowPartitions { tenant: TenantId::default_tenant(), name: name(n), id: TopicId(n), partitions, owners: Vec::new() }
+}
+
+#[tokio::test]
+async fn a_node_alone_writes_what_its_program_knows_though_an_older_one_made_its_log() {
+    let log = MemLog::new();
+    let mut config = MetastoreConfig::new(NodeId(Arc::from("node-1")));
+    config.consensus.level = FeatureLevel::FIRST;
+    let older = Metastore::start(config, log.clone(), Runtime::new(Arc::new(Counter::new(1)))).await.expect("starts");
+    older.propose(create(1)).await.expect("taken");
+    assert!(older.propose(grow(1, 5)).await.is_err(), "it does not know how");
+    older.shutdown().await;
+    let newer = start(&log, 2).await;
+    let view = newer.propose(grow(1, 5)).await.expect("taken");
+    assert_eq!(view.topic_by_id(TopicId(1)).expect("there").earlier_partitions, [3]);
+    newer.shutdown().await;
 }
 
 #[tokio::test]

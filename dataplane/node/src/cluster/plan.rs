@@ -136,16 +136,17 @@ impl<'a> Draft<'a> {
             let Some(moving) = &place.owner.moving else { continue };
             let target = self.seat(&moving.to);
             let owner = self.seat(&place.owner.node);
+            // An owner that is not there would not go on: then the copy that it may have handed over is all there is.
+            if moving.frozen.is_some() && !owner.is_some_and(|owner| owner.is_here) {
+                continue;
+            }
             let why = match target {
                 None => "its target is no member",
                 Some(target) if target.is_dead => "its target is dead",
                 // What is frozen takes a moment more.
                 Some(target) if self.view.draining.contains(&target.node) && moving.frozen.is_none() => "its target is being taken out",
-                Some(_) if owner.is_none() && moving.frozen.is_none() => "its owner is no member",
-                // An owner that is down would not go on: then the copy that it may have handed over is all there is.
-                Some(_) if self.timing.overdue.contains(&moving.token) && owner.is_some_and(|owner| owner.is_here) => {
-                    "its target does not take over"
-                }
+                Some(_) if owner.is_none() => "its owner is no member",
+                Some(_) if self.timing.overdue.contains(&moving.token) => "its target does not take over",
                 Some(_) => continue,
             };
             self.actions.push(Action::Abort { at: place.at(), token: moving.token, why });

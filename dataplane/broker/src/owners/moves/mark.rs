@@ -7,6 +7,10 @@ use veena_contract::{Copy, MoveToken, OwnershipEpoch};
 use veena_storage::cell::{self, CellError, CellKind, CellRead};
 use veena_storage::disk::Disk;
 
+use super::{me, ownership};
+use crate::core::Core;
+use crate::partition::Partition;
+
 const SERVED: u8 = 1;
 const INCOMING: u8 = 2;
 
@@ -31,6 +35,22 @@ pub fn read(disk: &dyn Disk, dir: &Path) -> io::Result<Option<Copy>> {
 /// [`CellError`].
 pub fn write(disk: &dyn Disk, dir: &Path, copy: Copy) -> Result<(), CellError> {
     cell::write(disk, &path(dir), CellKind::PARTITION_COPY, &encode(copy))
+}
+
+/// Blocking. This node opens the log as its owner: what says which copy it is says from here on, durably, that it is served in this epoch.
+/// Otherwise, were the catalog put back to before the move, it would look like one that never was.
+///
+/// # Errors
+/// Of the file system: then nothing is to be committed to it.
+pub fn serve(core: &Core, partition: &Partition) -> io::Result<()> {
+    let view = core.ports.catalog.view();
+    let owner = ownership(&view, partition.id).map(|(_, owner)| owner).filter(|owner| Some(&owner.node) == me(core));
+    let Some(served) = owner.map(|owner| Copy::Served(owner.epoch)) else { return Ok(()) };
+    let disk = core.ports.disk.as_ref();
+    match read(disk, &partition.dir)? {
+        Some(said) if said != served => write(disk, &partition.dir, served).map_err(|failed| failed.source),
+        _ => Ok(()),
+    }
 }
 
 /// `1 | epoch u64` or `2 | token u128`, big-endian.

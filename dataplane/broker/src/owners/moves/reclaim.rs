@@ -86,30 +86,25 @@ pub async fn run(core: &Arc<Core>) -> bool {
     is_clean
 }
 
-/// Makes room for the copy of a move: what other moves left of the partition goes. A copy of this move that a former life had ended is gone on
-/// with.
-pub(super) async fn make_way(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, token: MoveToken) -> Result<(), InTheWay> {
+/// Makes room for the copy of a move: what other moves left of the partition goes. Says whether the copy is in its place already, with all that
+/// belongs to it. Then it stays there: who placed it may have proposed the change of owner, which may be recorded at any moment.
+pub(super) async fn make_way(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, token: MoveToken) -> Result<bool, InTheWay> {
     let (worker, target) = (Arc::clone(core), Arc::clone(record));
     let found = core.ports.read_io.run(move || copies(&worker, &target)).await?;
+    let mut is_placed = false;
     for (_, found) in found.into_iter().filter(|(of, found)| *of == id && found.token != Some(token)) {
         if found.copy == Some(Copy::Incoming(token)) {
-            let worker = Arc::clone(core);
-            core.ports.write_io.run(move || take_back(&worker, &found.dir, token)).await?;
+            // Its name may not be durable yet.
+            let (disk, root) = (Arc::clone(&core.ports.disk), found.dir.parent().map(Path::to_owned));
+            core.ports.write_io.run(move || root.map_or(Ok(()), |root| disk.sync_dir(&root))).await?;
+            is_placed = true;
             continue;
         }
         // One that does not say which it is was never handed over by this node, and another one owns the partition.
         let copy = found.copy.unwrap_or(Copy::Served(OwnershipEpoch(0)));
         set_aside(core, record, id, found, copy).await?;
     }
-    Ok(())
-}
-
-/// Blocking. A copy that was whole, and of which it is not known whether it was served: not here, or no move would be under way.
-fn take_back(core: &Core, dir: &Path, token: MoveToken) -> io::Result<()> {
-    let disk = &core.ports.disk;
-    disk.rename(dir, &layout::incoming_dir(dir, token))?;
-    core.forget_prepared(dir);
-    dir.parent().map_or(Ok(()), |parent| disk.sync_dir(parent))
+    Ok(is_placed)
 }
 
 async fn set_aside(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, found: Found, copy: Copy) -> Result<(), InTheWay> {

@@ -122,11 +122,13 @@ async fn step(
         core.ports.writer.propose(flip).await?;
         return Ok(());
     };
+    if log.is_none() && reclaim::make_way(core, record, id, incoming.token).await? {
+        // Its owner is not needed any more, and may never come back.
+        *stage = Stage::Installed;
+        return Ok(());
+    }
     let addr = core.ports.peers.as_ref().and_then(|peers| peers.directory.address_of(&owner.node)).ok_or(Hindrance::NoAddress)?;
     let from = From { core, addr, tenure, incoming };
-    if log.is_none() {
-        reclaim::make_way(core, record, id, incoming.token).await?;
-    }
     if !owner.is_frozen() && *rounds < limits::MOVE_ROUNDS_MAX {
         incoming.set_phase("copying");
         let list = from.list().await?;
@@ -235,7 +237,7 @@ async fn install(
             let mut slot = slot;
             log.complete(&handed.list.segments, handed.end)?;
             let (disk, dir) = (worker.ports.disk.as_ref(), layout::incoming_dir(&target.dir, token));
-            // 1 what it is   2 what belongs to it, synced   3 its name   - before 3 the copy is gone on with, after 3 it is taken back
+            // 1 what it is   2 what belongs to it, synced   3 its name   - before 3 the copy is gone on with, after 3 it is what is taken over
             mark::write(disk, &dir, Copy::Incoming(token)).map_err(|failed| Hindrance::Install(failed.source))?;
             // What this node has in memory of a former tenure is of no use any more.
             source::let_go(&worker, &target, &mut slot);
@@ -243,10 +245,9 @@ async fn install(
             if !settle::flush(&worker) {
                 return Err(Hindrance::NotDurable);
             }
-            place(&worker, &dir, &target).map_err(Hindrance::Install)?;
             worker.fanout.expect(target.id, handed.cursors.iter().filter_map(|cursor| Some((cursor.epoch, cursor.sent_through?))));
             target.arrive(handed.leases.into_iter().map(|lease| (lease, received.saturating_add(lease.left_ms))).collect());
-            Ok(())
+            place(&worker, &dir, &target).map_err(Hindrance::Install)
         })
         .await
 }

@@ -203,6 +203,7 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
     assert_eq!(version(&with([begin(1, "c", A)])), 2);
     assert_eq!(version(&with([begin(1, "c", A), freeze(1, A, 9), flip(1, A)])), 1, "an owner with another epoch is nothing new");
     assert_eq!(version(&with([Command::SetDraining { node: node_id("a"), draining: true }])), 2);
+    assert_eq!(version(&with([grow_on("t", 1, 4, &["a"])])), 2, "where keys led before");
     let text = |command| super::super::encode(super::super::Operation::Catalog(Box::new(command))).expect("JSON").get().to_owned();
     let head = concat!(
         r#"{"v":2,"op":{"catalog":{"command":"COMMAND","tenant":"default","topic":"0000000000000001","index":1,"epoch":3,"#,
@@ -215,6 +216,10 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
     assert_eq!(
         text(begin(3, "c", A)),
         r#"{"v":2,"op":{"catalog":{"command":"begin_move","tenant":"default","topic":"0000000000000001","index":1,"epoch":3,"to":"c","token":"0000000000000000000000000000000a"}}}"#
+    );
+    assert_eq!(
+        text(grow_on("t", 1, 4, &["a"])),
+        r#"{"v":2,"op":{"catalog":{"command":"grow_partitions","tenant":"default","name":"t","id":"0000000000000001","partitions":4,"owners":["a"]}}}"#
     );
     let drain = Command::SetDraining { node: node_id("c"), draining: true };
     assert_eq!(text(drain), r#"{"v":2,"op":{"catalog":{"command":"set_draining","node":"c","draining":true}}}"#);

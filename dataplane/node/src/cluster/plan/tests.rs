@@ -127,6 +127,11 @@ fn a_move_that_cannot_end_well_is_aborted() {
     for (owner, members, timing, is_aborted, why) in [
         ("a>d", vec![("a", "L"), ("b", "v")], Timing::default(), true, "its target is no member"),
         ("a>d!", vec![("a", "L"), ("d", "v+")], Timing::default(), true, "its target is dead"),
+        ("b>d!", vec![("a", "L"), ("b", "v")], Timing::default(), true, "its target is no member, and its owner goes on"),
+        ("b>d!", vec![("a", "L"), ("b", "v-")], Timing::default(), false, "its owner does not say that it would go on"),
+        ("b>d!", vec![("a", "L"), ("b", "v+"), ("d", "v+")], Timing::default(), false, "who has its copy comes back first"),
+        ("x>d!", vec![("a", "L"), ("d", "v+")], Timing::default(), false, "the copy of a dead target may be all there is"),
+        ("b>d", vec![("a", "L"), ("b", "v+"), ("d", "v+")], Timing::default(), true, "nothing was handed over"),
         ("a>d", vec![("a", "L"), ("d", "v-")], Timing::default(), false, "its target is only silent"),
         ("x>d", vec![("a", "L"), ("d", "v")], Timing::default(), true, "its owner is no member"),
         ("x>d!", vec![("a", "L"), ("d", "v")], late.clone(), false, "what its owner handed over may be all there is"),
