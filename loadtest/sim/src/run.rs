@@ -11,6 +11,7 @@ use veena_loadtest_checker::{Event, Op, Rules, TopicKey, Verdict, check, to_json
 use crate::chance::Chance;
 use crate::cluster::Cluster;
 use crate::cluster::lockstep::Driver;
+use crate::cluster::moves::Moves;
 use crate::cluster::net::Net;
 use crate::cluster::scenario;
 use crate::cluster::storm::Faults;
@@ -95,7 +96,7 @@ pub fn run_seed_among(seed: u64, nodes: usize, is_trace_kept: bool) -> (Report, 
     }
     let mut chance = Chance::seeded(seed);
     let plan = Plan::among(&mut chance);
-    let world = World::with_plan(plan, Once::of(&chance), &NODES[..nodes.min(NODES.len())], &mut chance, is_trace_kept);
+    let world = World::with_plan(plan, Once::of(&chance), Moves::of(&chance), &NODES[..nodes.min(NODES.len())], &mut chance, is_trace_kept);
     let net = Net::new(Arc::clone(&world), chance.fork());
     let cluster = Cluster::new(Arc::clone(&world), net);
     let faults = Faults::any(&mut chance);
@@ -109,7 +110,8 @@ pub fn run_seed_among(seed: u64, nodes: usize, is_trace_kept: bool) -> (Report, 
 
 /// What the run came to.
 fn report(seed: u64, world: &World) -> (Report, String) {
-    let events = world.history.events();
+    let mut events = world.history.events();
+    events.extend(world.moves.told_owners(&events));
     for line in to_jsonl(&events).lines() {
         world.trace.line(line);
     }

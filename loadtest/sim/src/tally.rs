@@ -101,6 +101,14 @@ kinds! {
     Deaf,
     /// A node was cut off.
     CutOff,
+    /// A partition began to move to another node.
+    MoveBegun,
+    /// A partition that moved came to its new owner.
+    MoveFlipped,
+    /// A move was aborted.
+    MoveAborted,
+    /// A node stood still or died when a partition that moved had stopped and not come.
+    MoveHurt,
 }
 
 impl Kind {

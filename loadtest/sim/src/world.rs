@@ -12,6 +12,7 @@ use veena_storage::disk::mem::MemDisk;
 
 use crate::chance::{Chance, SeededEntropy};
 use crate::clock::{SimClock, SimTime};
+use crate::cluster::moves::Moves;
 use crate::disk::Trace;
 use crate::history::History;
 use crate::once::Once;
@@ -87,6 +88,8 @@ pub struct World {
     pub problems: Mutex<Vec<String>>,
     /// What is sent under idempotency keys.
     pub once: Once,
+    /// Partitions that go to other nodes.
+    pub moves: Moves,
     /// Acks of some life outlived neither promise: settle state was hurt.
     pub has_hurt_settle: Mutex<bool>,
 }
@@ -96,13 +99,13 @@ impl World {
     #[must_use]
     pub fn new(chance: &mut Chance, aside: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
         let plan = Plan::of(chance, aside);
-        Self::with_plan(plan, Once::of(aside), &["n1"], chance, is_trace_kept)
+        Self::with_plan(plan, Once::of(aside), Moves::of(aside), &["n1"], chance, is_trace_kept)
     }
 
     /// The world of a plan, with nodes of these names. The data directory of one among others carries its name, so that its calls can be
     /// told from those of the others.
     #[must_use]
-    pub fn with_plan(plan: Plan, once: Once, names: &[&str], chance: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
+    pub fn with_plan(plan: Plan, once: Once, moves: Moves, names: &[&str], chance: &mut Chance, is_trace_kept: bool) -> Arc<Self> {
         let time = Arc::new(SimTime::default());
         let machine = |name: &&str| {
             let mut config = plan.config.clone();
@@ -124,6 +127,7 @@ impl World {
             children: Mutex::default(),
             problems: Mutex::default(),
             once,
+            moves,
             has_hurt_settle: Mutex::new(false),
         })
     }

@@ -3,6 +3,7 @@
 
 pub mod lockstep;
 pub mod member;
+pub mod moves;
 pub mod net;
 pub mod scenario;
 pub mod storm;

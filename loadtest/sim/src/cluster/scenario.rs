@@ -4,20 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use veena_broker::layout;
 use veena_broker::message::Settle;
 use veena_contract::{PartitionIndex, limits};
-use veena_storage::disk::Disk as _;
 
 use super::storm::{Faults, rage};
-use super::{Cluster, Order, Stage};
+use super::{Cluster, Order, Stage, moves};
 use crate::chance::Chance;
 use crate::clients::Client;
 use crate::door::Door;
 use crate::finale;
 use crate::life::End;
 use crate::once;
-use crate::world::tenant;
 
 /// How long a node may take to come up when nothing is in its way.
 const UP_WITHIN: Duration = Duration::from_secs(60);
@@ -40,13 +37,27 @@ pub(crate) async fn run(cluster: Arc<Cluster>, faults: Faults, mut chance: Chanc
     if !found(&cluster, &mut chance).await {
         return;
     }
+    let has_moves = cluster.world.moves.is_on;
+    let mut watch = JoinSet::new();
+    if has_moves {
+        watch.spawn(moves::watch(Arc::clone(&cluster)));
+    }
     let mut clients = JoinSet::new();
     start_clients(&cluster, &mut chance, &mut clients);
     let span = chance.ms(3_000, 25_000);
+    let mut stirred = JoinSet::new();
+    if has_moves {
+        stirred.spawn(moves::stir(Arc::clone(&cluster)));
+        stirred.spawn(moves::haunt(Arc::clone(&cluster), faults));
+    }
     let _ = tokio::time::timeout(span, rage(Arc::clone(&cluster), faults, &mut chance)).await;
+    stirred.shutdown().await;
     clients.shutdown().await;
     if !heal(&cluster, &mut chance).await {
         return;
+    }
+    if has_moves {
+        moves::end_all(&cluster).await;
     }
     if let Some(node) = cluster.node(0) {
         *cluster.world.children.lock() = node.links();
@@ -56,7 +67,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, faults: Faults, mut chance: Chanc
         probe_dead_waiter(&cluster, &mut chance).await;
         finale::drain(&cluster.world, door, DRAIN_AT_ONCE, &mut chance).await;
     }
-    check_ownership(&cluster);
+    moves::check_ownership(&cluster).await;
 }
 
 /// Founds the cluster, lets the others in, and creates what the plan has.
@@ -201,20 +212,4 @@ async fn probe_dead_waiter(cluster: &Arc<Cluster>, chance: &mut Chance) {
     waiting.shutdown().await;
     cluster.start(dies);
     let _ = all_up(cluster, size).await;
-}
-
-/// Nobody has a log of a partition that another node owns.
-fn check_ownership(cluster: &Cluster) {
-    let Some(view) = cluster.node(0).map(|node| node.broker.catalog()) else { return };
-    for record in view.topics.values() {
-        for machine in &cluster.world.machines {
-            let dir = layout::topic_dir(&machine.config.data_dir, &tenant(), record.id);
-            for entry in machine.disk.lock().list(&dir).unwrap_or_default() {
-                let owner = layout::partition_of(&dir.join(&entry.name)).and_then(|id| record.owner_of(id.index));
-                if owner.is_some_and(|owner| owner.node != machine.id()) {
-                    cluster.world.complain(format!("{} has {} of {}, which another node owns", machine.name, entry.name, record.name));
-                }
-            }
-        }
-    }
 }
