@@ -1,6 +1,6 @@
 //! The contract's table against the real program, once per way of starting it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
@@ -49,27 +49,26 @@ async fn a_stopping_node_says_so_and_finishes_what_it_began() {
     let mut node = start(Profile::Stopping, dir.path()).await;
     let addr = node.addr();
 
-    let mut setup = TcpStream::connect(addr).expect("the node listens");
+    // One connection, so that the node certainly knows of it when it is stopped.
+    let mut begun = BufReader::new(TcpStream::connect(addr).expect("the node listens"));
     let create = r#"{"name":"last"}"#;
     write!(
-        setup,
-        "POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{create}",
+        begun.get_mut(),
+        "POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{create}",
         create.len()
     )
     .expect("the node reads");
-    let mut answer = String::new();
-    setup.read_to_string(&mut answer).expect("the node answers");
-    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    assert!(next_answer(&mut begun).starts_with("HTTP/1.1 201 "));
 
     // A produce that has begun keeps the node from leaving before it has been asked how it is.
-    let mut begun = TcpStream::connect(addr).expect("the node listens");
     begun
+        .get_mut()
         .write_all(b"POST /v1/topics/last/produce HTTP/1.1\r\nHost: x\r\nX-Veena-Client: t\r\nContent-Length: 2\r\n\r\nx")
         .expect("the node reads");
 
     let finish = tokio::task::spawn_blocking(move || {
         let report = run(addr, &Filter { contains: None, profile: Profile::Stopping });
-        begun.write_all(b"y").expect("the node reads");
+        begun.get_mut().write_all(b"y").expect("the node reads");
         let mut answer = String::new();
         begun.read_to_string(&mut answer).expect("the node answers");
         (report, answer)
@@ -79,4 +78,16 @@ async fn a_stopping_node_says_so_and_finishes_what_it_began() {
     assert!(report.passed > 0 && report.failed.is_empty(), "{report}");
     assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
     stopped.expect("the node stops cleanly");
+}
+
+/// The head of the next answer on a connection that is kept; its body is passed.
+fn next_answer(connection: &mut BufReader<TcpStream>) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(connection.read_line(&mut head).expect("the node answers") > 0, "cut off: {head}");
+    }
+    let length = head.to_ascii_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body).expect("the node answers");
+    head
 }
