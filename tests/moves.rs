@@ -49,10 +49,8 @@ async fn read(mut clients: Vec<Client>, stop: Arc<AtomicBool>) -> Vec<String> {
     for turn in 0.. {
         let is_last = stop.load(Ordering::Relaxed);
         let count = clients.len();
-        // What moves is not served for a moment, and that is said.
-        let Ok(messages) = clients[turn % count].consume("orders", Duration::from_millis(100), 20).await.expect("an answer") else {
-            continue;
-        };
+        let answer = clients[turn % count].consume("orders", Duration::from_millis(100), 20).await.expect("an answer");
+        let messages = answer.unwrap_or_else(|refused| panic!("consumers are not refused while partitions move: {}", refused.status));
         if is_last && messages.is_empty() {
             break;
         }

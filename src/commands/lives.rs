@@ -74,14 +74,12 @@ pub async fn backup(global: &Global, args: BackupArgs) -> Outcome {
 /// Writes a new file, durably, or none.
 fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = RealDisk.open(path, OpenMode::CreateNew)?;
-    let written = write_all_at(file.as_ref(), bytes, 0).and_then(|()| file.sync_data());
-    if let Err(error) = written {
-        // What is left would look like a backup.
-        let _ = RealDisk.remove_file(path);
-        return Err(error);
-    }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    RealDisk.sync_dir(parent.unwrap_or(Path::new(".")))
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = write_all_at(file.as_ref(), bytes, 0).and_then(|()| file.sync_data()).and_then(|()| RealDisk.sync_dir(parent));
+    written.map_err(|error| match RealDisk.remove_file(path) {
+        Ok(()) => error,
+        Err(left) => io::Error::new(error.kind(), format!("{error}; what was written of it cannot be removed: {left}")),
+    })
 }
 
 /// Begins another life of the metadata with what a backup holds.
