@@ -20,11 +20,11 @@ pub struct ConsensusConfig {
     pub level: FeatureLevel,
     /// What the replicated state is called in logs.
     pub cluster: &'static str,
-    /// How often a leader tells its followers that it lives.
+    /// How often a leader tells its followers that it lives; openraft looks at its clocks every one and a half of that.
     pub heartbeat: Duration,
-    /// The shortest silence after which a follower asks to lead.
+    /// The shortest time after which a follower asks to lead, once a silent leader's lease of `election_max` is over.
     pub election_min: Duration,
-    /// The longest silence after which a follower asks to lead.
+    /// The longest such time, the lease of a leader, and how long after a failed vote a member waits for another's.
     pub election_max: Duration,
     /// A snapshot is taken after this many log entries.
     pub snapshot_every: u64,
@@ -45,9 +45,9 @@ impl ConsensusConfig {
             left: None,
             level: FeatureLevel::CURRENT,
             cluster,
-            heartbeat: Duration::from_millis(150),
+            heartbeat: Duration::from_millis(100),
             election_min: Duration::from_millis(500),
-            election_max: Duration::from_millis(700),
+            election_max: Duration::from_millis(650),
             snapshot_every: 5000,
             entries_kept: 1000,
             ready_within: Duration::from_secs(30),

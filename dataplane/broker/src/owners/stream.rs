@@ -45,6 +45,12 @@ impl<'a> OwnerCalls<'a> {
         Self { core, topic, partition, place, epoch }
     }
 
+    /// Is it this node?
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        matches!(self.place, Place::Mine)
+    }
+
     /// Since which change of ownership it is the owner.
     #[must_use]
     pub fn epoch(&self) -> OwnershipEpoch {

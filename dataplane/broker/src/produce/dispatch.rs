@@ -134,7 +134,7 @@ async fn step(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>, 
     let owner = OwnerCalls::to(core, topic, partition);
     let (needs_open, is_probe) = {
         let mut queue = partition.queue.lock();
-        queue.note_epoch(owner.epoch());
+        queue.note_owner(owner.epoch(), !owner.is_here());
         let needs_open = queue.windows.entry(stream).or_insert_with(|| SenderWindow::new(None, None)).needs_open();
         (needs_open, reroute::is_probe(core, &topic.record.load(), &queue))
     };

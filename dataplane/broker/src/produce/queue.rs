@@ -18,6 +18,8 @@ use crate::streams::SenderWindow;
 /// A destination under load is sent to at most this often, so that records share frames, syncs and checks; one that was quiet is sent to at
 /// once.
 const PACE: Duration = Duration::from_millis(1);
+/// The same for an owner on another node: each of its commits costs a call besides.
+const PACE_ELSEWHERE: Duration = Duration::from_millis(4);
 /// A destination with this many records waiting is not paced.
 const PACED_RECORDS_MAX: usize = limits::DISPATCH_PACED_RECORDS_MAX;
 /// How long a destination waits for records of a former life that are still being read.
@@ -43,6 +45,8 @@ pub struct DestinationQueue {
     pub(super) windows: BTreeMap<StreamId, SenderWindow>,
     /// The ownership under which the windows were opened.
     epoch: OwnershipEpoch,
+    /// The owner is another node.
+    is_elsewhere: bool,
     /// Passes that failed since something was committed.
     failed_passes: u32,
     /// Since when a pass is under way.
@@ -191,7 +195,8 @@ impl DestinationQueue {
         if self.former.is_empty() && may_former_come {
             return Next::Wait(FORMER_PAUSE);
         }
-        let due = self.last_sent.map_or(now, |last| last + PACE);
+        let pace = if self.is_elsewhere { PACE_ELSEWHERE } else { PACE };
+        let due = self.last_sent.map_or(now, |last| last + pace);
         if self.records.len() < PACED_RECORDS_MAX && due > now {
             return Next::Wait(due - now);
         }
@@ -199,8 +204,9 @@ impl DestinationQueue {
         Next::Send(head(if self.former.is_empty() { self.records.iter() } else { self.former.iter() }))
     }
 
-    /// The partition is owned since this change. A new owner is asked where each stream stands.
-    pub(super) fn note_epoch(&mut self, epoch: OwnershipEpoch) {
+    /// The partition is owned since this change, here or on another node. A new owner is asked where each stream stands.
+    pub(super) fn note_owner(&mut self, epoch: OwnershipEpoch, is_elsewhere: bool) {
+        self.is_elsewhere = is_elsewhere;
         if std::mem::replace(&mut self.epoch, epoch) != epoch {
             self.windows.values_mut().for_each(SenderWindow::on_lost);
         }
@@ -402,5 +408,23 @@ mod tests {
         queue.push(record(2, 102), false);
         assert!(matches!(queue.next(Instant::now(), true, true), Next::Wait(_)), "records of a former life may still come");
         assert!(matches!(queue.next(Instant::now(), false, true), Next::Send(_)));
+    }
+
+    #[test]
+    fn a_destination_under_load_is_sent_to_less_often_on_another_node() {
+        let mut queue = DestinationQueue::default();
+        (0..3).for_each(|seq| queue.push(record(2, seq), false));
+        let pause = |queue: &mut DestinationQueue, now| match queue.next(now, false, true) {
+            Next::Wait(pause) => pause,
+            Next::Send(_) => Duration::ZERO,
+            _ => panic!("there is no file"),
+        };
+        let now = Instant::now();
+        assert_eq!(pause(&mut queue, now), Duration::ZERO, "it was quiet");
+        assert_eq!(pause(&mut queue, now), PACE);
+        queue.note_owner(OwnershipEpoch::default(), true);
+        assert_eq!(pause(&mut queue, now), PACE_ELSEWHERE);
+        (3..PACED_RECORDS_MAX as u64).for_each(|seq| queue.push(record(2, seq), false));
+        assert_eq!(pause(&mut queue, now), Duration::ZERO, "enough for a commit of its own");
     }
 }

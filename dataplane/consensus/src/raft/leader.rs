@@ -228,6 +228,11 @@ impl Consensus {
         if let Some(reason) = (self.parts.gate)(command.0.get()) {
             return Err(Failure::Refused(reason));
         }
+        // One after the other: openraft syncs each by itself, and is silent towards its followers while it goes through those that wait. Were
+        // there many, they would elect another for a disk that is slow, not dead.
+        let Ok(_turn) = timeout_at(until, self.parts.writing.lock()).await else {
+            return Err(Failure::NoLeader("other changes go before it".to_owned()));
+        };
         match timeout_at(until, self.raft.client_write(command)).await {
             Ok(Ok(written)) => Ok(Written { at: LogIndex(written.log_id.index), answer: written.data.0 }),
             Ok(Err(error)) => Err(write_failure(error)),

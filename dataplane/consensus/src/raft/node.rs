@@ -74,6 +74,8 @@ pub(super) struct Parts {
     pub gate: Gate,
     /// Held by whoever changes the members.
     pub changes: Mutex<()>,
+    /// Held by the change that openraft is at.
+    pub writing: Mutex<()>,
     /// Is the log closed?
     pub is_log_closed: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -132,6 +134,7 @@ impl Consensus {
             door,
             gate,
             changes: Mutex::default(),
+            writing: Mutex::default(),
             is_log_closed,
         };
         let member = Self {
