@@ -6,6 +6,7 @@ use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
+use veena_broker::errors::ConsumeError;
 use veena_broker::message::ConsumeRequest;
 use veena_contract::{ErrorCode, Offset, PartitionIndex, TopicName, limits};
 
@@ -49,6 +50,10 @@ pub(crate) async fn consume(call: &Call<'_>) -> Result<Answer, Problem> {
 
 async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answer, Problem> {
     let state = call.state;
+    // Whoever was answered empty because the node stops comes back at once: its leases would end with the node.
+    if state.stopping.is_cancelled() {
+        return Err(ConsumeError::Stopping.into());
+    }
     let request = ConsumeRequest {
         tenant: state.tenant.clone(),
         topic: topic.clone(),

@@ -170,6 +170,8 @@ async fn while_a_stopping_node_finishes_its_work_it_says_that_it_stops() {
     let health = node.get("/healthz").await;
     assert_eq!((health.text().as_str(), health.header("connection")), ("{\"status\":\"shutting down\"}\n", Some("close")));
     assert_eq!(node.get("/readyz").await.refusal(503, "not_ready"), "shutting down");
+    let consume = node.get("/v1/topics/t/consume?wait=1s").await;
+    assert_eq!(consume.refusal(503, "not_ready"), "this node is stopping; ask another", "a consumer that comes back");
     slow.raw("b").await;
     let answer = slow.answer(false).await;
     assert_eq!((answer.status, answer.header("connection")), (202, Some("close")));

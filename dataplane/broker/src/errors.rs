@@ -115,7 +115,7 @@ pub enum ConsumeError {
         limit: usize,
     },
     /// The node is stopping.
-    #[error("this node is stopping")]
+    #[error("this node is stopping; ask another")]
     Stopping,
     /// Reading failed.
     #[error("consume failed")]
