@@ -744,6 +744,31 @@ async fn what_comes_is_not_taken_for_what_was_left() {
     begin(&cluster, "c", 7);
     // Whatever changes in the catalog, what is left of moves is looked for.
     let others = async {
+#[tokio::test(start_paused = true)]
+async fn what_was_written_last_is_sealed_before_its_partition_stops_so_that_little_is_left_to_be_copied_then() {
+    let cluster = cluster(21).await;
+    put(cluster.node("a"), &long(0)).await;
+    cluster.settle_down().await;
+    let segments = |node: &str| {
+        let member = cluster.members.iter().find(|member| member.name == node).expect("one of three");
+        let entries = member.disk.list(format!("/data/topics/default/{ID}/p00001").as_ref()).expect("listed");
+        entries.into_iter().map(|entry| entry.name).filter(|name| name.ends_with(".log")).count()
+    };
+    assert_eq!(segments("b"), 1);
+    begin(&cluster, "c", 7);
+    until_at(&cluster, "c").await;
+    seen_by_all().await;
+    assert_eq!(segments("c"), 2);
+    assert_eq!(stored(&cluster).await, ["0000"]);
+    // Of what is little anyway nothing more is sealed.
+    put(cluster.node("a"), "0001").await;
+    cluster.settle_down().await;
+    begin(&cluster, "b", 8);
+    until_at(&cluster, "b").await;
+    assert_eq!(segments("b"), 2);
+    assert_eq!(stored(&cluster).await, ["0000", "0001"]);
+}
+
         for id in 100.. {
             cluster.catalog.put(topic(&format!("other-{id}"), id, 1));
             sleep(Duration::from_millis(70)).await;
