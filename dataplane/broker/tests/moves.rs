@@ -357,6 +357,29 @@ async fn a_stop_that_may_have_been_recorded_is_undone_by_the_catalog_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_that_has_stopped_tells_no_numbers_since_another_may_have_gone_on_from_there() {
+    let cluster = cluster(1).await;
+    put(cluster.node("a"), "0000").await;
+    cluster.settle_down().await;
+    let told = async || {
+        let mut all = Vec::new();
+        for node in ["a", "b"] {
+            let stats = cluster.node(node).broker.describe(&tenant(), &name("orders"), Some(INDEX)).await.expect("known").remove(0);
+            all.push(stats.map(|stats| stats.high_watermark.get()));
+        }
+        all
+    };
+    assert_eq!(told().await, [Some(1); 2]);
+    cluster.catalog.next_proposals([Proposal::Late; 1000]);
+    begin(&cluster, "c", 7);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(told().await, [None; 2]);
+    assert!(abort(&cluster, 7));
+    seen_by_all().await;
+    assert_eq!(told().await, [Some(1); 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_that_was_certainly_not_recorded_is_undone_at_once() {
     let cluster = cluster(1).await;
     cluster.catalog.next_proposals([Proposal::NeverSent; 3]);
@@ -722,29 +745,6 @@ async fn a_copy_that_was_served_stays_though_the_catalog_is_put_back_to_before_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_nobody_has_used_moves_too() {
-    let cluster = cluster(1).await;
-    begin(&cluster, "c", 7);
-    until_at(&cluster, "c").await;
-    put(cluster.node("a"), "0000").await;
-    cluster.settle_down().await;
-    assert_eq!(stored(&cluster).await, ["0000"]);
-    assert_eq!(take(cluster.node("b"), 1, 0).await.len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_comes_is_not_taken_for_what_was_left() {
-    let cluster = cluster(1).await;
-    for n in 0..30 {
-        put(cluster.node("a"), &long(n)).await;
-    }
-    cluster.settle_down().await;
-    cluster.net.fail_op("c", "b", PeerOp::OWNER_COPY, Fault::Delay(Duration::from_millis(60)));
-    cluster.catalog.next_proposals([Proposal::Made].into_iter().chain([Proposal::NeverSent; 8]));
-    begin(&cluster, "c", 7);
-    // Whatever changes in the catalog, what is left of moves is looked for.
-    let others = async {
-#[tokio::test(start_paused = true)]
 async fn what_was_written_last_is_sealed_before_its_partition_stops_so_that_little_is_left_to_be_copied_then() {
     let cluster = cluster(21).await;
     put(cluster.node("a"), &long(0)).await;
@@ -769,6 +769,29 @@ async fn what_was_written_last_is_sealed_before_its_partition_stops_so_that_litt
     assert_eq!(stored(&cluster).await, ["0000", "0001"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_nobody_has_used_moves_too() {
+    let cluster = cluster(1).await;
+    begin(&cluster, "c", 7);
+    until_at(&cluster, "c").await;
+    put(cluster.node("a"), "0000").await;
+    cluster.settle_down().await;
+    assert_eq!(stored(&cluster).await, ["0000"]);
+    assert_eq!(take(cluster.node("b"), 1, 0).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_is_not_taken_for_what_was_left() {
+    let cluster = cluster(1).await;
+    for n in 0..30 {
+        put(cluster.node("a"), &long(n)).await;
+    }
+    cluster.settle_down().await;
+    cluster.net.fail_op("c", "b", PeerOp::OWNER_COPY, Fault::Delay(Duration::from_millis(60)));
+    cluster.catalog.next_proposals([Proposal::Made].into_iter().chain([Proposal::NeverSent; 8]));
+    begin(&cluster, "c", 7);
+    // Whatever changes in the catalog, what is left of moves is looked for.
+    let others = async {
         for id in 100.. {
             cluster.catalog.put(topic(&format!("other-{id}"), id, 1));
             sleep(Duration::from_millis(70)).await;
