@@ -11,7 +11,7 @@ NODES ?= 1
 ARGS ?=
 RUNS ?= 1
 BENCH_LONG := parked-polls idle-partitions start-backlog stalled-disk
-BENCH_CLUSTER := cluster-latency leader-killed three-nodes batches-elsewhere owner-down cluster-idle
+BENCH_CLUSTER := cluster-latency leader-killed three-nodes batches-elsewhere move-1gib owner-down cluster-idle
 
 .PHONY: help dev cluster test lint fmt bench bench-long bench-cluster sim sabotage chaos soak fuzz docs rocksdb tools tools-test
 
@@ -45,7 +45,7 @@ bench-long: rocksdb ## the scenarios that take minutes: parked polls, idle parti
 	cargo build --locked --release --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_LONG) --runs $(RUNS) $(ARGS)
 
-bench-cluster: rocksdb ## three nodes on this machine: latency, a killed leader, throughput beside one node, an owner that is down, idleness (RUNS=1)
+bench-cluster: rocksdb ## three nodes on this machine: latency, a killed leader, throughput beside one node, a partition of 1 GiB that moves, an owner that is down, idleness (RUNS=1)
 	cargo build --locked --release --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_CLUSTER) --runs $(RUNS) $(ARGS)
 

@@ -357,6 +357,29 @@ async fn a_stop_that_may_have_been_recorded_is_undone_by_the_catalog_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_that_has_stopped_tells_no_numbers_since_another_may_have_gone_on_from_there() {
+    let cluster = cluster(1).await;
+    put(cluster.node("a"), "0000").await;
+    cluster.settle_down().await;
+    let told = async || {
+        let mut all = Vec::new();
+        for node in ["a", "b"] {
+            let stats = cluster.node(node).broker.describe(&tenant(), &name("orders"), Some(INDEX)).await.expect("known").remove(0);
+            all.push(stats.map(|stats| stats.high_watermark.get()));
+        }
+        all
+    };
+    assert_eq!(told().await, [Some(1); 2]);
+    cluster.catalog.next_proposals([Proposal::Late; 1000]);
+    begin(&cluster, "c", 7);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(told().await, [None; 2]);
+    assert!(abort(&cluster, 7));
+    seen_by_all().await;
+    assert_eq!(told().await, [Some(1); 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_that_was_certainly_not_recorded_is_undone_at_once() {
     let cluster = cluster(1).await;
     cluster.catalog.next_proposals([Proposal::NeverSent; 3]);
@@ -719,6 +742,31 @@ async fn a_copy_that_was_served_stays_though_the_catalog_is_put_back_to_before_i
     cluster.revive("c").await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!(dirs(&cluster, "c"), ["p00001"], "nothing else has what was committed to it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_last_is_sealed_before_its_partition_stops_so_that_little_is_left_to_be_copied_then() {
+    let cluster = cluster(21).await;
+    put(cluster.node("a"), &long(0)).await;
+    cluster.settle_down().await;
+    let segments = |node: &str| {
+        let member = cluster.members.iter().find(|member| member.name == node).expect("one of three");
+        let entries = member.disk.list(format!("/data/topics/default/{ID}/p00001").as_ref()).expect("listed");
+        entries.into_iter().map(|entry| entry.name).filter(|name| name.ends_with(".log")).count()
+    };
+    assert_eq!(segments("b"), 1);
+    begin(&cluster, "c", 7);
+    until_at(&cluster, "c").await;
+    seen_by_all().await;
+    assert_eq!(segments("c"), 2);
+    assert_eq!(stored(&cluster).await, ["0000"]);
+    // Of what is little anyway nothing more is sealed.
+    put(cluster.node("a"), "0001").await;
+    cluster.settle_down().await;
+    begin(&cluster, "b", 8);
+    until_at(&cluster, "b").await;
+    assert_eq!(segments("b"), 2);
+    assert_eq!(stored(&cluster).await, ["0000", "0001"]);
 }
 
 #[tokio::test(start_paused = true)]

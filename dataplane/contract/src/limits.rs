@@ -344,7 +344,8 @@ pub const OWNER_ENDINGS_QUEUED_MAX: usize = 65_536;
 pub const PEER_ANSWER_AT_STOP_MS_MAX: u64 = 2_000;
 /// How much of a partition that moves is in one call.
 pub const MOVE_PIECE_BYTES: usize = 1024 * 1024;
-/// A partition that moves is asked for by its new owner once so little of it is missing: what is missing then is copied while nobody serves it.
+/// A partition that moves is asked for by its new owner once so little of it is missing, and so little of it not sealed: what is missing then is
+/// copied, and what is not sealed is checked, while nobody serves it.
 pub const MOVE_REST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Or after so many rounds of copying: what is written as fast as it can be copied would never move otherwise.
 pub const MOVE_ROUNDS_MAX: u32 = 16;

@@ -1,5 +1,6 @@
 //! The calls of the contract that load and tests make, each with what is known of its effect.
 
+mod members;
 mod metrics;
 mod topics;
 
@@ -16,8 +17,9 @@ use veena_loadtest_checker::{Delivered, Digest, How, Outcome};
 use crate::http::{Connection, Exchange, RequestBytes, escape};
 use crate::payload;
 
+pub use members::{Member, MoveShown};
 pub use metrics::Metrics;
-pub use topics::{Member, NewTopic, PartitionNumbers};
+pub use topics::{NewTopic, PartitionNumbers};
 
 /// An answer, owned.
 #[derive(Clone, Debug)]
@@ -246,6 +248,26 @@ impl Client {
         let query = key.map(|key| format!("?key={}", escape(key))).unwrap_or_default();
         let target = format!("/v1/topics/{topic}/produce{query}");
         let headers = ["X-Veena-Client: load", "Content-Type: application/octet-stream"];
+        self.call(&RequestBytes::new("POST", &target, &headers, payload)).await
+    }
+
+    /// Sends one message under an idempotency key, and may ask where it is.
+    ///
+    /// # Errors
+    /// See [`Exchange`].
+    pub async fn produce_once(
+        &mut self,
+        topic: &str,
+        key: Option<&str>,
+        idempotency_key: &str,
+        asks_where: bool,
+        payload: &[u8],
+    ) -> Result<Reply, Exchange> {
+        let key = key.map(|key| format!("key={}", escape(key)));
+        let query: Vec<String> = key.into_iter().chain(asks_where.then(|| "wait_for=commit".to_owned())).collect();
+        let target = format!("/v1/topics/{topic}/produce?{}", query.join("&"));
+        let header = format!("Idempotency-Key: {idempotency_key}");
+        let headers = ["X-Veena-Client: load", "Content-Type: application/octet-stream", &header];
         self.call(&RequestBytes::new("POST", &target, &headers, payload)).await
     }
 

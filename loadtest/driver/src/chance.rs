@@ -48,6 +48,12 @@ impl Chance {
         Self(self.next_u64())
     }
 
+    /// One of `items`, if there are any.
+    pub fn pick<T: Clone>(&mut self, items: &[T]) -> Option<T> {
+        let at = self.below(u64::try_from(items.len()).unwrap_or(1));
+        items.get(usize::try_from(at).unwrap_or(0)).cloned()
+    }
+
     /// Puts `items` in another order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {

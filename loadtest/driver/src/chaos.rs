@@ -87,6 +87,10 @@ pub struct ChaosReport<F = Fault> {
     pub timer_slack: Duration,
     /// Which faults there were to be.
     pub wanted: Vec<F>,
+    /// What else happened, and how often.
+    pub seen: Vec<(&'static str, u64)>,
+    /// What of it must have happened.
+    pub must_be_seen: Vec<&'static str>,
 }
 
 impl<F: Ord + fmt::Debug> ChaosReport<F> {
@@ -101,6 +105,8 @@ impl<F: Ord + fmt::Debug> ChaosReport<F> {
         } else if counts.sent_fail + counts.sent_unknown > 0 {
             complaints.push(format!("without faults, {} produces failed and {} stayed unknown", counts.sent_fail, counts.sent_unknown));
         }
+        let missing = self.seen.iter().filter(|(what, count)| *count == 0 && self.must_be_seen.contains(what));
+        complaints.extend(missing.map(|(what, _)| format!("there were no {what}")));
         let never = [(counts.sent_ok, "sent"), (counts.delivered, "delivered"), (counts.acked, "acked")];
         complaints.extend(never.iter().filter(|(count, _)| *count == 0).map(|(_, what)| format!("nothing was {what}")));
         complaints.extend(self.log_lines.iter().map(|line| format!("unexpected in the log: {line}")));
@@ -113,6 +119,10 @@ impl<F: Ord + fmt::Debug> fmt::Display for ChaosReport<F> {
         let faults: Vec<String> = self.wanted.iter().map(|fault| format!("{fault:?} {}", self.faults.get(fault).unwrap_or(&0))).collect();
         writeln!(f, "seed {}", self.seed)?;
         writeln!(f, "faults: {}", faults.join(", "))?;
+        if !self.seen.is_empty() {
+            let seen: Vec<String> = self.seen.iter().map(|(what, count)| format!("{what} {count}")).collect();
+            writeln!(f, "also: {}", seen.join(", "))?;
+        }
         writeln!(f, "log: {} unexpected lines, {} texts allowed", self.log_lines.len(), self.log_allowed)?;
         writeln!(f, "windows for forgotten acks widened by {} ms for late timers", self.timer_slack.as_millis())?;
         write!(f, "{}", self.verdict)
@@ -143,7 +153,7 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
     config.flags.clone_from(&plan.flags);
     let log = config.log.clone();
     let mut node = NodeProcess::start(config).await?.recorded(&recorder);
-    let mut load = Plan::mixed(node.addr(), topics(), chance.next_u64());
+    let mut load = Plan { keyed: 1, keepers: 1, ..Plan::mixed(node.addr(), topics(), chance.next_u64()) };
     let mut probe = Probe::start(Client::new(node.addr()), &recorder).await?;
     let workload = Workload::start(&load, &recorder).await?;
     let faults = if plan.faults.is_empty() {
@@ -177,6 +187,8 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
         log_allowed: allowed.len(),
         timer_slack: plan.timer_slack,
         wanted: plan.faults.clone(),
+        seen: Vec::new(),
+        must_be_seen: Vec::new(),
     })
 }
 

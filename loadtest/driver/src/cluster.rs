@@ -25,8 +25,16 @@ pub fn name(at: usize) -> String {
 /// Environment of the node at place `at` of those that reach each other at `peers`: the first founds the cluster, the others join it.
 #[must_use]
 pub fn env(peers: &[SocketAddr], at: usize) -> Vec<(String, String)> {
-    let mut env = vec![("PEER_ADDR", peers[at].to_string()), ("SECRET", SECRET.to_owned())];
-    env.push(if at == 0 { ("BOOTSTRAP", "true".to_owned()) } else { ("JOIN", format!("{}@{}", name(0), peers[0])) });
+    let first = (name(0), peers[0]);
+    env_among(peers[at], if at == 0 { &[] } else { std::slice::from_ref(&first) })
+}
+
+/// Environment of a node that others reach at `peer`, and which joins them through one of `known`; without any it founds their cluster.
+#[must_use]
+pub fn env_among(peer: SocketAddr, known: &[(String, SocketAddr)]) -> Vec<(String, String)> {
+    let mut env = vec![("PEER_ADDR", peer.to_string()), ("SECRET", SECRET.to_owned())];
+    let join: Vec<String> = known.iter().map(|(name, addr)| format!("{name}@{addr}")).collect();
+    env.push(if join.is_empty() { ("BOOTSTRAP", "true".to_owned()) } else { ("JOIN", join.join(",")) });
     env.into_iter().map(|(key, value)| (format!("VEENA_CLUSTER_{key}"), value)).collect()
 }
 
@@ -79,20 +87,4 @@ async fn look(nodes: &[NodeProcess]) -> anyhow::Result<usize> {
     leaders.dedup();
     let [leader] = leaders.as_slice() else { bail!("they name several leaders: {leaders:?}") };
     (0..nodes.len()).find(|at| name(*at) == *leader).with_context(|| format!("{leader} is none of them"))
-}
-
-/// Waits until the node at `asked` says that it does not reach the one at `lost`.
-///
-/// # Errors
-/// It reaches it still after `deadline`.
-pub async fn lost(nodes: &[NodeProcess], asked: usize, lost: usize, deadline: Duration) -> anyhow::Result<()> {
-    let started = Instant::now();
-    loop {
-        let members = members(nodes, asked).await;
-        if members.is_ok_and(|members| members.iter().any(|member| member.id == name(lost) && member.status != "alive")) {
-            return Ok(());
-        }
-        ensure!(started.elapsed() < deadline, "{} still reaches {} after {deadline:?}", name(asked), name(lost));
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
 }

@@ -216,10 +216,17 @@ impl NodeProcess {
     /// # Errors
     /// It cannot be started, ends, or is not ready after a minute.
     pub async fn start_on(config: NodeConfig, addr: SocketAddr) -> anyhow::Result<Self> {
-        let process = config.spawn(addr)?;
-        let mut node = Self { process, config, addr, recorder: None };
+        let mut node = Self::spawn_on(config, addr)?;
         node.wait_ready(Duration::from_secs(60)).await?;
         Ok(node)
+    }
+
+    /// Starts a node on `addr` and waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn_on(config: NodeConfig, addr: SocketAddr) -> anyhow::Result<Self> {
+        Ok(Self { process: config.spawn(addr)?, config, addr, recorder: None })
     }
 
     /// Writes what happens to the node into `recorder` from now on.
@@ -393,14 +400,36 @@ impl NodeProcess {
     /// # Errors
     /// It has ended.
     pub async fn pause(&mut self, time: Duration) -> anyhow::Result<()> {
+        let frozen = self.freeze()?;
+        tokio::time::sleep(time).await;
+        self.thaw(frozen)
+    }
+
+    /// SIGSTOP, until it is thawed.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn freeze(&self) -> anyhow::Result<Frozen> {
         let opened = self.open(NodeChange::Paused);
         self.process.signal(Signal::STOP)?;
-        tokio::time::sleep(time).await;
+        Ok(Frozen(opened))
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn thaw(&self, frozen: Frozen) -> anyhow::Result<()> {
         self.process.signal(Signal::CONT)?;
-        close(opened);
+        close(frozen.0);
         Ok(())
     }
 }
+
+/// A node that stands still.
+#[must_use = "it stands still until it is thawed"]
+#[derive(Debug)]
+pub struct Frozen(Option<(Arc<Recorder>, crate::recorder::Opened)>);
 
 fn close(opened: Option<(Arc<Recorder>, crate::recorder::Opened)>) {
     if let Some((recorder, opened)) = opened {

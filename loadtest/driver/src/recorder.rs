@@ -11,7 +11,7 @@ use veena_loadtest_checker::{Delivered, Event, Label, Op, Outcome};
 #[derive(Debug)]
 pub struct Recorder {
     origin: Instant,
-    nodes: Vec<Arc<str>>,
+    nodes: Mutex<Vec<Arc<str>>>,
     events: Mutex<Vec<Event>>,
     labels: AtomicU64,
     clients: AtomicU32,
@@ -37,7 +37,7 @@ impl Recorder {
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
         Arc::new(Self {
             origin: Instant::now(),
-            nodes: nodes.into_iter().map(Arc::from).collect(),
+            nodes: Mutex::new(nodes.into_iter().map(Arc::from).collect()),
             events: Mutex::new(Vec::new()),
             labels: AtomicU64::new(1),
             clients: AtomicU32::new(1),
@@ -48,7 +48,16 @@ impl Recorder {
     /// Are there several nodes? Of one alone nobody needs to be told what it owns.
     #[must_use]
     pub fn is_of_several(&self) -> bool {
-        self.nodes.len() > 1
+        self.nodes.lock().len() > 1
+    }
+
+    /// From now on another node has this place.
+    pub fn rename(&self, place: usize, node: &str) {
+        self.nodes.lock()[place] = node.into();
+    }
+
+    fn node(&self, place: usize) -> Arc<str> {
+        self.nodes.lock()[place].clone()
     }
 
     /// Microseconds since the history began.
@@ -69,17 +78,19 @@ impl Recorder {
 
     /// Writes down that `op` is about to be sent to the node at place `node`.
     pub fn open(&self, node: usize, client: u32, op: Op) -> Opened {
+        let node = self.node(node);
         let mut events = self.events.lock();
         let at = self.now_us();
-        events.push(Event { at, until: UNANSWERED, node: self.nodes[node].clone(), client, op, outcome: Outcome::Unknown });
+        events.push(Event { at, until: UNANSWERED, node, client, op, outcome: Outcome::Unknown });
         Opened(events.len() - 1)
     }
 
     /// Writes down something that began at `at` at the node at place `node`, and ends now.
     pub fn note(&self, node: usize, client: u32, at: u64, op: Op, outcome: Outcome) {
+        let node = self.node(node);
         let mut events = self.events.lock();
         let until = self.now_us();
-        events.push(Event { at, until, node: self.nodes[node].clone(), client, op, outcome });
+        events.push(Event { at, until, node, client, op, outcome });
     }
 
     /// Writes down how it ended.

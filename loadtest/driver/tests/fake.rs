@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
@@ -39,6 +39,8 @@ pub enum Lie {
     Scatters,
     /// Leaves an offset out.
     Skips,
+    /// Stores again what it has under an idempotency key, and answers as if it did not.
+    ForgetsKeys,
 }
 
 #[derive(Clone, Default)]
@@ -62,6 +64,8 @@ struct Broker {
     topics: BTreeMap<String, Topic>,
     counter: u64,
     keyed: u64,
+    /// Where what was sent under idempotency keys is.
+    places: BTreeMap<String, Value>,
 }
 
 type Shared = Arc<Mutex<Broker>>;
@@ -99,7 +103,15 @@ impl Broker {
         true
     }
 
-    fn append(&mut self, topic: &str, key: Option<&str>, mut payload: Vec<u8>, is_scattered: bool) {
+    fn store_once(&mut self, topic: &str, key: Option<&str>, idempotency_key: &str, payload: Vec<u8>) -> Value {
+        if self.lie == Lie::ForgetsKeys || !self.places.contains_key(idempotency_key) {
+            let place = self.append(topic, key, payload, false);
+            self.places.entry(idempotency_key.to_owned()).or_insert(place);
+        }
+        self.places[idempotency_key].clone()
+    }
+
+    fn append(&mut self, topic: &str, key: Option<&str>, mut payload: Vec<u8>, is_scattered: bool) -> Value {
         if self.lies(Lie::Garbles)
             && let Some(last) = payload.last_mut()
         {
@@ -107,14 +119,16 @@ impl Broker {
         }
         let is_skipped = self.lies(Lie::Skips);
         let id = self.counter;
-        let Some(topic) = self.topics.get_mut(topic) else { return };
+        let Some(topic) = self.topics.get_mut(topic) else { return Value::Null };
         let count = u64::try_from(topic.partitions.len()).expect("small");
         let hash = key.map_or(id, |key| key.bytes().map(u64::from).sum());
         let at = usize::try_from((hash + u64::from(is_scattered)) % count).expect("small");
         let offset = &mut topic.next_offset[at];
         *offset += u64::from(is_skipped);
         topic.partitions[at].push(Stored { offset: *offset, id, payload, ..Stored::default() });
+        let place = json!({ "id": format!("s-{id}"), "partition": at, "offset": offset });
         *offset += 1;
+        place
     }
 
     fn lease(&mut self, name: &str, max: usize) -> Vec<String> {
@@ -195,9 +209,15 @@ async fn produce(
     State(broker): State<Shared>,
     Path(name): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let is_accepted = broker.lock().store(&name, query.get("key").map(String::as_str), body.to_vec());
+    let key = query.get("key").map(String::as_str);
+    if let Some(idempotency_key) = headers.get("idempotency-key") {
+        let place = broker.lock().store_once(&name, key, idempotency_key.to_str().expect("a text"), body.to_vec());
+        return if query.contains_key("wait_for") { Json(place).into_response() } else { StatusCode::ACCEPTED.into_response() };
+    }
+    let is_accepted = broker.lock().store(&name, key, body.to_vec());
     if is_accepted { StatusCode::ACCEPTED.into_response() } else { refusal() }
 }
 
@@ -249,7 +269,7 @@ async fn ack(
 
 /// A running broker; it ends with the returned tasks.
 pub async fn start(lie: Lie) -> (SocketAddr, tokio::task::JoinSet<()>) {
-    let broker: Shared = Arc::new(Mutex::new(Broker { lie, topics: BTreeMap::new(), counter: 0, keyed: 0 }));
+    let broker: Shared = Arc::new(Mutex::new(Broker { lie, topics: BTreeMap::new(), counter: 0, keyed: 0, places: BTreeMap::new() }));
     let router = Router::new()
         .route("/v1/topics", post(create))
         .route("/v1/topics/{topic}", get(describe))

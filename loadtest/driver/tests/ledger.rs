@@ -13,7 +13,12 @@ use crate::fake::{self, Lie};
 async fn verdict_on(lie: Lie) -> Verdict {
     let (addr, _broker) = fake::start(lie).await;
     let topic = |name: &str, partitions| NewTopic { name: name.to_owned(), partitions, visibility_ms: 400, keeps_order: true };
-    let plan = Plan { pause_max: Duration::from_millis(2), ..Plan::mixed(addr, vec![topic("orders", 3), topic("narrow", 1)], 7) };
+    let plan = Plan {
+        keyed: 1,
+        keepers: 1,
+        pause_max: Duration::from_millis(2),
+        ..Plan::mixed(addr, vec![topic("orders", 3), topic("narrow", 1)], 7)
+    };
     let recorder = Recorder::new("n1");
     let workload = Workload::start(&plan, &recorder).await.expect("topics are created");
     while recorder.sent().0 < 400 {
@@ -78,6 +83,11 @@ async fn a_broker_that_takes_an_ack_that_it_refuses_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_scatters_a_key_over_partitions_is_found() {
     assert_found(Lie::Scatters, |v| v.order).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_stores_twice_what_has_an_idempotency_key_is_found() {
+    assert_found(Lie::ForgetsKeys, |v| v.duplicates_outside).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

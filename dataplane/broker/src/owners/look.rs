@@ -56,12 +56,15 @@ pub(super) async fn serve_read(core: &Arc<Core>, request: PeerRequest) -> Result
     }
 }
 
-/// The numbers of a partition of this node; `None` while its log cannot be opened.
+/// The numbers of a partition of this node; `None` while its log cannot be opened, or it has stopped: another node may have gone on from there.
 pub async fn describe_here(core: &Arc<Core>, partition: &Arc<Partition>) -> Option<PartitionStats> {
     let serving = partition.open(core).await.ok()?;
-    let log = serving.reader.stats();
     let scrubbed = partition.scrubbed();
     let leases = serving.leases.lock();
+    if leases.is_frozen() {
+        return None;
+    }
+    let log = serving.reader.stats();
     Some(PartitionStats {
         partition: partition.id.index,
         segments: log.segments,

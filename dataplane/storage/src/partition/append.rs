@@ -227,6 +227,18 @@ impl PartitionLog {
         is_full || is_old
     }
 
+    /// Seals the active segment if it has records, as an append does that finds it full: what is sealed can be copied for good. `marks` is the
+    /// stream table as committed.
+    ///
+    /// # Errors
+    /// [`AppendError`], as of an append.
+    pub fn seal_active(&mut self, now_ms: u64, marks: Marks) -> Result<(), AppendError> {
+        if self.is_append_open || self.is_latched() {
+            return Err(AppendError::Latched);
+        }
+        if self.log_end > self.active.segment.base { self.roll(now_ms, marks) } else { Ok(()) }
+    }
+
     /// Seals the active segment and starts the next one. `marks` is the stream table as it stands now. A segment without records keeps its
     /// name: it is replaced.
     pub(super) fn roll(&mut self, now_ms: u64, marks: Marks) -> Result<(), AppendError> {

@@ -1,4 +1,4 @@
-//! The calls about topics, members and the node itself.
+//! The calls about topics and the node itself.
 
 use anyhow::Context as _;
 use serde::Deserialize;
@@ -17,19 +17,6 @@ pub struct NewTopic {
     pub visibility_ms: u64,
     /// Keeps the order of keys also while an owner is away: what came for it waits. Otherwise it goes to another partition.
     pub keeps_order: bool,
-}
-
-/// A member of a cluster, as one node sees it.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Member {
-    /// Its name.
-    pub id: String,
-    /// `alive`, if it has just answered.
-    pub status: String,
-    /// Does it vote on metadata?
-    pub voter: Option<bool>,
-    /// Does it lead? Absent while no leader is known.
-    pub leader: Option<bool>,
 }
 
 /// A partition's numbers, as described.
@@ -94,22 +81,6 @@ impl Client {
         }
         let children = serde_json::from_slice::<Children>(&reply.body).context("the children of a topic")?.children;
         Ok(children.iter().all(|child| child.lag_complete).then(|| children.iter().map(|child| child.lag_messages).sum()))
-    }
-
-    /// The members of the cluster, as the node sees them.
-    ///
-    /// # Errors
-    /// The node refuses, or does not answer.
-    pub async fn members(&mut self) -> anyhow::Result<Vec<Member>> {
-        #[derive(Deserialize)]
-        struct Members {
-            members: Vec<Member>,
-        }
-        let reply = self.get("/v1/cluster/members?detail=true").await?;
-        if reply.status != 200 {
-            return Err(reply.refused("cannot list the members"));
-        }
-        Ok(serde_json::from_slice::<Members>(&reply.body).context("the members of the cluster")?.members)
     }
 
     /// Deletes a topic.

@@ -48,6 +48,7 @@ enum What {
     LeaderKilled,
     ThreeNodes,
     BatchesElsewhere,
+    Move,
     OwnerDown,
     ClusterIdle,
 }
@@ -95,6 +96,7 @@ pub const SCENARIOS: &[Scenario] = &[
     special("leader-killed", What::LeaderKilled, "three nodes, the leader killed under load: metadata, and clients of those that live"),
     special("three-nodes", What::ThreeNodes, "produce through three nodes, beside one"),
     special("batches-elsewhere", What::BatchesElsewhere, "batches of 100 for owners at other nodes, beside one node"),
+    special("move-1gib", What::Move, "a partition of 1 GiB moves to another node under load, several times: how long nobody serves it"),
     special("owner-down", What::OwnerDown, "three nodes, one down while messages for it go on coming; an hour made short"),
     special("cluster-idle", What::ClusterIdle, "three nodes, 1,000 topics of 3 partitions, nothing going on"),
 ];
@@ -147,6 +149,7 @@ impl Scenario {
             What::LeaderKilled => cluster::leader_killed(options).await?,
             What::ThreeNodes => return cluster::three_nodes(options).await,
             What::BatchesElsewhere => return cluster::batches_elsewhere(options).await,
+            What::Move => cluster::move_1gib(options).await?,
             What::OwnerDown => return cluster::owner_down(options).await,
             What::ClusterIdle => cluster::idle(options).await?,
         };

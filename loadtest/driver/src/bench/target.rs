@@ -129,6 +129,9 @@ const UNAFFECTED_RATE: f64 = 0.95;
 const UNAFFECTED_FACTOR: f64 = 2.0;
 const UNAFFECTED_MS: f64 = 2.0;
 
+/// How long nobody may serve a partition that moves: what clients see of it, from its beginning until after its end.
+const FREEZE_MS: f64 = 100.0;
+
 /// What three nodes must reach.
 fn cluster(m: &Medians<'_>) -> Vec<Option<Target>> {
     let wal_mib = limits::WAL_LIVE_BYTES_MAX / 1_048_576;
@@ -143,6 +146,9 @@ fn cluster(m: &Medians<'_>) -> Vec<Option<Target>> {
         exactly("leader killed: requests to live owners refused", m.get("leader-killed", "refused"), 0.0),
         at_least("three nodes: produce, 0.6 x one node", m.rate("three-nodes"), m.rate("one-node").map(|rate| rate * 0.6)),
         at_least("batches committed elsewhere: 0.5 x one node", m.rate("batches-elsewhere"), m.rate("batches-here").map(|rate| rate * 0.5)),
+        below("move of 1 GiB: longest without an answered produce, in ms", m.get("move-1gib", "produce_gap_ms"), Some(FREEZE_MS)),
+        below("move of 1 GiB: longest without a message read, in ms", m.get("move-1gib", "consume_gap_ms"), Some(FREEZE_MS)),
+        exactly("move of 1 GiB: leases lost", m.get("move-1gib", "leases_lost"), 0.0),
         below("owner down: WAL of a live node in MiB", m.get("owner-down-full", "wal_peak_mib"), Some(as_f64(wal_mib))),
         below("idle cluster: percent of one processor, busiest node", m.get("cluster-idle", "cpu_percent"), Some(1.0)),
     ];

@@ -1,9 +1,13 @@
-//! Hurts three real nodes that are one broker while clients use them all, then reads everything and asks the checker.
+//! Hurts three or four real nodes that are one broker while clients use them all, and while nodes join and leave, so that partitions move;
+//! then reads everything and asks the checker.
 
 mod fault;
+mod kind;
+mod moves;
 mod net;
 mod nodes;
 mod small_disk;
+mod turnover;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use tokio_util::sync::CancellationToken;
-use veena_loadtest_checker::{Rules, check};
+use veena_loadtest_checker::{Event, Label, Op, Rules, check};
 
 use super::probe::{self, Probe};
 use super::{ChaosReport, STOP_DEADLINE, keep_history};
@@ -23,12 +27,14 @@ use crate::logs;
 use crate::recorder::Recorder;
 use crate::workload::{Changes, NewChild, Plan, Workload, drain, topic_key};
 
-pub use fault::ClusterFault;
+pub use kind::ClusterFault;
 pub use net::{inside, is_inside};
 pub use nodes::NODES;
 
 use fault::Hurt;
-use nodes::Nodes;
+use moves::{Moves, Watch};
+use nodes::{Nodes, SEATS};
+use turnover::Turnover;
 
 /// How late a node's timers may be where three nodes, their clients and other work share a machine.
 pub const TIMER_SLACK: Duration = Duration::from_millis(250);
@@ -45,6 +51,15 @@ const LOG_TEXTS: &[&str] = &[
     // An owner that is killed, frozen or cut off leaves acks unanswered, and who passed them on says so.
     "\"code\":\"outcome_unknown\"",
 ];
+
+const FLIPPED: &str = "moves flipped";
+const ACROSS: &str = "settled with handles from before a move";
+const KEYED: &str = "messages under idempotency keys";
+const REPEATED: &str = "of them sent again";
+/// What a run shows nothing without, when nodes leave.
+const MUST_BE_SEEN: [&str; 3] = [FLIPPED, KEYED, REPEATED];
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Counters that must stay at zero as long as nothing is damaged.
 const ZERO: [&str; 5] = [
@@ -96,13 +111,17 @@ pub fn rules() -> Rules {
 /// The cluster does not become whole again, or answers outside the contract; or this process runs in no namespace of its own.
 pub async fn run(plan: &ClusterPlan) -> anyhow::Result<ChaosReport<ClusterFault>> {
     let mut chance = Chance::seeded(plan.seed);
-    let names: Vec<String> = (0..NODES).map(nodes::name).collect();
+    let names: Vec<String> = (0..SEATS).map(nodes::name).collect();
     let recorder = Recorder::of(names.iter().map(String::as_str));
     let mut nodes = Nodes::start(&plan.bin, &plan.dir, &recorder).await?;
+    let watch = Watch::start(&nodes);
     let hurt = hurt(plan, &mut nodes, &recorder, &mut chance).await;
+    let moves = watch.end().await?;
     let history = recorder.history();
-    let faults = match hurt {
-        Ok(faults) => faults,
+    let across = moves::settled_across(&history);
+    let history = moves.told_to(history);
+    let (faults, aborts) = match hurt {
+        Ok(hurt) => hurt,
         Err(err) => {
             keep_history(&plan.dir, &history)?;
             return Err(err);
@@ -118,6 +137,8 @@ pub async fn run(plan: &ClusterPlan) -> anyhow::Result<ChaosReport<ClusterFault>
     for (at, log) in nodes.logs().iter().enumerate() {
         log_lines.extend(logs::unexpected(log, &allowed)?.into_iter().map(|line| format!("{}: {line}", nodes::name(at))));
     }
+    let seen = seen(&moves, aborts, across, &history);
+    let moves_are_wanted = plan.faults.contains(&ClusterFault::Decommission);
     Ok(ChaosReport {
         seed: plan.seed,
         faults,
@@ -126,6 +147,8 @@ pub async fn run(plan: &ClusterPlan) -> anyhow::Result<ChaosReport<ClusterFault>
         log_allowed: allowed.len(),
         timer_slack: TIMER_SLACK,
         wanted: plan.faults.clone(),
+        must_be_seen: seen.iter().filter(|(what, _)| moves_are_wanted && MUST_BE_SEEN.contains(what)).map(|(what, _)| *what).collect(),
+        seen,
     })
 }
 
@@ -134,64 +157,102 @@ async fn hurt(
     nodes: &mut Nodes,
     recorder: &Arc<Recorder>,
     chance: &mut Chance,
-) -> anyhow::Result<BTreeMap<ClusterFault, u32>> {
-    nodes.settled(CONVERGES_WITHIN).await.context("started")?;
+) -> anyhow::Result<(BTreeMap<ClusterFault, u32>, u64)> {
+    let started = Instant::now();
+    while let Err(missing) = nodes.look().await {
+        ensure!(started.elapsed() < CONVERGES_WITHIN, "started, and after {CONVERGES_WITHIN:?}: {missing:#}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
     let topics = super::topics().into_iter().chain([NewTopic { keeps_order: false, ..topic(PARENT, 4, 2_000) }]).collect();
     let mut load = Plan {
         addrs: nodes.addrs(),
         children: children(),
         patience: PATIENCE,
-        producers: 6,
-        consumers: 6,
+        producers: 5,
+        keyed: 2,
+        consumers: 5,
+        keepers: 2,
         pause_max: Duration::from_millis(20),
-        ..Plan::mixed(nodes.all[0].addr(), topics, chance.next_u64())
+        ..Plan::mixed(nodes.addrs()[0], topics, chance.next_u64())
     };
-    let mut probes = Vec::new();
-    for at in 0..NODES {
-        probes.push(Probe::start(nodes.client(at), recorder).await?);
-    }
+    let mut probes = vec![Probe::start(nodes.client(0), recorder).await?];
+    probes.extend((1..SEATS).map(|at| Probe::beside(nodes.client(at), recorder)));
     let workload = Workload::start(&load, recorder).await?;
     let stop = CancellationToken::new();
     let changes = tokio::spawn(Changes::make(load.clone(), chance.fork(), stop.clone()));
     let strace_log = plan.dir.join("strace.log");
     let told = File::create(plan.dir.join("faults.log"))?;
-    let mut hurt = Hurt { nodes, probes: &mut probes, chance, strace_log, told, recorder: recorder.clone() };
-    let faults = hurt.rounds(plan).await?;
+    let turnover = Turnover::new(&plan.faults, plan.time.is_zero());
+    let mut hurt = Hurt { nodes, turnover, probes: &mut probes, chance, strace_log, told, recorder: recorder.clone() };
+    let mut faults = hurt.rounds(plan).await?;
+    hurt.turned().await?;
+    hurt.turnover.lets_go();
+    hurt.at_rest().await?;
+    hurt.turnover.is_held = true;
+    hurt.whole(CONVERGES_WITHIN).await.context("healed")?;
     stop.cancel();
     workload.stop().await?;
     let changes = changes.await?;
-    converged(nodes).await?;
+    converged(hurt.nodes).await?;
     load.topics.push(probe::topic());
     drain(&load, recorder, DRAINS_WITHIN).await?;
-    nodes.settled(CONVERGES_WITHIN).await.context("drained")?;
-    for at in 0..NODES {
+    hurt.whole(CONVERGES_WITHIN).await.context("drained")?;
+    faults.append(&mut hurt.turnover.counts);
+    let aborts = hurt.turnover.aborts;
+    for at in nodes.present() {
         let wrong = changes.wrong_at(&mut nodes.client(at)).await?;
-        ensure!(wrong.is_empty(), "at {}: {}", nodes::name(at), wrong.join("; "));
+        ensure!(wrong.is_empty(), "at {}: {}", nodes.name(at), wrong.join("; "));
         let metrics = nodes.client(at).metrics().await?;
         for counter in ZERO {
-            let value = metrics.sum(|name| name == counter).with_context(|| format!("{} has no {counter}", nodes::name(at)))?;
-            ensure!(value <= 0.0, "{} counts {counter} {value}, and nothing was damaged", nodes::name(at));
+            let value = metrics.sum(|name| name == counter).with_context(|| format!("{} has no {counter}", nodes.name(at)))?;
+            ensure!(value <= 0.0, "{} counts {counter} {value}, and nothing was damaged", nodes.name(at));
         }
     }
-    for node in &mut nodes.all {
-        node.stop(STOP_DEADLINE).await?;
+    for at in nodes.present() {
+        nodes.seat(at).node.stop(STOP_DEADLINE).await?;
     }
-    Ok(faults)
+    Ok((faults, aborts))
 }
 
-/// Waits until every record is at its partition's owner, and every child has what its parent has.
+/// What happened beyond the faults, by name.
+fn seen(moves: &Moves, aborts: u64, across: u64, history: &[Event]) -> Vec<(&'static str, u64)> {
+    let mut attempts: BTreeMap<Label, u64> = BTreeMap::new();
+    for event in history {
+        if let Op::Produce(sent) = &event.op
+            && sent.once
+        {
+            *attempts.entry(sent.label).or_insert(0) += 1;
+        }
+    }
+    let count = |wanted: fn(&u64) -> bool| attempts.values().filter(|attempts| wanted(attempts)).count() as u64;
+    vec![
+        (FLIPPED, moves.flipped()),
+        ("moves aborted", moves.aborted()),
+        ("of them asked for", aborts),
+        (ACROSS, across),
+        (KEYED, count(|_| true)),
+        (REPEATED, count(|attempts| *attempts > 1)),
+    ]
+}
+
+/// Waits until every record is at its partition's owner, every child has what its parent has, and no partition moves.
 async fn converged(nodes: &mut Nodes) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
         let mut missing = Vec::new();
-        for at in 0..NODES {
+        for at in nodes.present() {
             let metrics = nodes.client(at).metrics().await?;
             let waiting = metrics.sum(|name| name == "veena_ingress_dispatch_backlog_records" || name == "veena_parked_bytes");
             if waiting.context("no metrics of the backlog")? > 0.0 {
-                missing.push(format!("records of {} are not dispatched: {waiting:?}", nodes::name(at)));
+                missing.push(format!("records of {} are not dispatched: {waiting:?}", nodes.name(at)));
+            }
+            let moves = nodes.client(at).moves().await?;
+            if !moves.is_empty() {
+                missing.push(format!("moves are under way at {}: {moves:?}", nodes.name(at)));
             }
         }
-        match nodes.client(0).lag_of_children(PARENT).await? {
+        let asked = nodes.present().first().copied().unwrap_or_default();
+        match nodes.client(asked).lag_of_children(PARENT).await? {
             Some(0) => {}
             lag => missing.push(format!("children lag behind: {lag:?}")),
         }
@@ -204,22 +265,34 @@ async fn converged(nodes: &mut Nodes) -> anyhow::Result<()> {
 }
 
 impl Hurt<'_> {
-    /// Each kind of fault comes once in every round, in another order.
+    /// Each kind of fault comes once in every round, in another order; a lull when it can.
     async fn rounds(&mut self, plan: &ClusterPlan) -> anyhow::Result<BTreeMap<ClusterFault, u32>> {
         let started = Instant::now();
         let mut faults = BTreeMap::new();
-        loop {
-            let mut round = plan.faults.clone();
-            self.chance.shuffle(&mut round);
-            for fault in round {
-                tokio::time::sleep(Duration::from_millis(150 + self.chance.below(1_000))).await;
+        let kinds: Vec<_> = plan.faults.iter().copied().filter(|fault| !fault.is_turnover()).collect();
+        if kinds.is_empty() {
+            self.pass(plan.time).await?;
+        }
+        let mut round = Vec::new();
+        // The first round is always whole: every kind must have happened.
+        while faults.len() < kinds.len() || started.elapsed() < plan.time {
+            if round.is_empty() {
+                round.clone_from(&kinds);
+                self.chance.shuffle(&mut round);
+            }
+            // In the first half of a round whoever leaves is not held up for it.
+            let is_early = round.len() > kinds.len().div_ceil(2);
+            let waits = round.contains(&ClusterFault::Lull) && (is_early || !self.may_lull());
+            let next = round.iter().rposition(|fault| !waits || *fault != ClusterFault::Lull);
+            let pause = Duration::from_millis(150 + self.chance.below(1_000));
+            self.pass(pause).await?;
+            if let Some(next) = next {
+                let fault = round.remove(next);
                 self.inflict(fault).await.with_context(|| format!("after {faults:?}, at {fault:?}"))?;
                 *faults.entry(fault).or_insert(0) += 1;
-                // The first round is always whole: every kind must have happened.
-                if faults.len() == plan.faults.len() && started.elapsed() >= plan.time {
-                    return Ok(faults);
-                }
             }
         }
+        self.turnover.pauses = false;
+        Ok(faults)
     }
 }

@@ -15,7 +15,7 @@ use crate::workload::{lease, settle, topic_key};
 /// How often a condition is looked at while waiting for it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Uses a topic that nobody else uses, so that it knows what must be there.
+/// Uses a topic that only probes use, so that it knows what must be there.
 pub struct Probe {
     client: Client,
     number: u32,
@@ -30,10 +30,16 @@ impl Probe {
     ///
     /// # Errors
     /// The node refuses.
-    pub async fn start(mut client: Client, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
-        let topic = topic();
-        client.create_topic(&topic).await?;
-        Ok(Self { client, number: recorder.new_client(), recorder: recorder.clone(), topic, asked: 0 })
+    pub async fn start(client: Client, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
+        let mut probe = Self::beside(client, recorder);
+        probe.client.create_topic(&probe.topic).await?;
+        Ok(probe)
+    }
+
+    /// Uses the topic that another probe has created.
+    #[must_use]
+    pub fn beside(client: Client, recorder: &Arc<Recorder>) -> Self {
+        Self { client, number: recorder.new_client(), recorder: recorder.clone(), topic: topic(), asked: 0 }
     }
 
     /// The client, for what the ledger does not hold.

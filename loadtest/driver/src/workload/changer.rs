@@ -11,6 +11,8 @@ use crate::chance::Chance;
 use crate::http::{Exchange, RequestBytes};
 
 const PAUSE_MS_MAX: u64 = 400;
+/// How many topics stay: each has partitions, which have to move when nodes leave.
+const KEPT_MAX: usize = 12;
 
 /// What is known of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +42,23 @@ impl Changes {
             };
             if fate == Fate::There && chance.percent(60) {
                 client.turn();
-                let request = RequestBytes::new("DELETE", &format!("/v1/topics/{name}"), &["X-Veena-Client: load"], b"");
-                fate = match ask(&mut client, &request).await {
-                    Outcome::Ok => Fate::Gone,
-                    Outcome::Fail => Fate::There,
-                    Outcome::Unknown => Fate::Unknown,
-                };
+                fate = take_away(&mut client, &name).await;
             }
             changes.0.push((name, fate));
+            changes.take_away_beyond(KEPT_MAX, &mut client, &mut chance).await;
             tokio::time::sleep(Duration::from_millis(chance.below(PAUSE_MS_MAX))).await;
         }
         changes
+    }
+
+    /// One of those that are there goes, if there are more than `kept`.
+    async fn take_away_beyond(&mut self, kept: usize, client: &mut Client, chance: &mut Chance) {
+        let there: Vec<usize> = (0..self.0.len()).filter(|at| self.0[*at].1 == Fate::There).collect();
+        if there.len() > kept
+            && let Some(at) = chance.pick(&there)
+        {
+            self.0[at].1 = take_away(client, &self.0[at].0).await;
+        }
     }
 
     /// What a node says otherwise than was answered.
@@ -69,6 +77,15 @@ impl Changes {
             }
         }
         Ok(wrong)
+    }
+}
+
+async fn take_away(client: &mut Client, name: &str) -> Fate {
+    let request = RequestBytes::new("DELETE", &format!("/v1/topics/{name}"), &["X-Veena-Client: load"], b"");
+    match ask(client, &request).await {
+        Outcome::Ok => Fate::Gone,
+        Outcome::Fail => Fate::There,
+        Outcome::Unknown => Fate::Unknown,
     }
 }
 

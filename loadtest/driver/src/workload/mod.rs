@@ -3,7 +3,9 @@
 mod changer;
 mod consumer;
 mod drain;
+mod keeper;
 mod observer;
+mod once;
 mod producer;
 
 use std::net::SocketAddr;
@@ -46,8 +48,12 @@ pub struct Plan {
     pub patience: Duration,
     /// How many producers; each has a few keys of its own and one request at a time.
     pub producers: u32,
+    /// How many producers that send under idempotency keys.
+    pub keyed: u32,
     /// How many consumers.
     pub consumers: u32,
+    /// How many consumers that keep what they have over several leases.
+    pub keepers: u32,
     /// Longest pause of a producer between two requests; zero for none.
     pub pause_max: Duration,
     /// Of 100 messages, how many a consumer hands back.
@@ -74,7 +80,9 @@ impl Plan {
             children: Vec::new(),
             patience: Duration::from_secs(30),
             producers: 4,
+            keyed: 0,
             consumers: 4,
+            keepers: 0,
             pause_max: Duration::from_millis(4),
             nack_percent: 4,
             extend_percent: 4,
@@ -140,6 +148,14 @@ impl Workload {
         for _ in 0..plan.consumers {
             let consumer = consumer::Consumer::new(plan, recorder, chance.fork());
             tasks.spawn(consumer.run(stop.clone()));
+        }
+        for _ in 0..plan.keyed {
+            let producer = once::OnceProducer::new(plan, recorder, chance.fork());
+            tasks.spawn(producer.run(stop.clone()));
+        }
+        for _ in 0..plan.keepers {
+            let keeper = keeper::Keeper::new(plan, recorder, chance.fork());
+            tasks.spawn(keeper.run(stop.clone()));
         }
         tasks.spawn(observer::run(plan.clone(), recorder.clone(), stop.clone()));
         Ok(Self { stop, tasks, recorder: recorder.clone() })

@@ -28,6 +28,8 @@ const REFUSALS: [(u8, MoveRefusal); 3] = [(1, MoveRefusal::NoSuchMove), (2, Move
 pub enum CopyAsked {
     /// What there is.
     List,
+    /// What there is once the segment that is written to has been sealed.
+    Seal,
     /// A piece of what the process `source` has listed.
     Piece {
         /// That process.
@@ -85,12 +87,14 @@ fn take_request(body: &mut Bytes) -> Result<(Tenure, MoveToken), Malformed> {
     Ok((tenure, MoveToken(body.try_get_u128()?)))
 }
 
-/// Asks for part of a copy: adds `token u128`, and `0` or `1 | source u128 | base u64 | serial u64 | file u8 | position u64`.
+/// Asks for part of a copy: adds `token u128`, and `0`, `2`, or
+/// `1 | source u128 | base u64 | serial u64 | file u8 | position u64`.
 #[must_use]
 pub fn ask_copy(tenure: &Tenure, token: MoveToken, asked: &CopyAsked) -> Bytes {
     let mut out = request(tenure, token, 42);
     match asked {
         CopyAsked::List => out.put_u8(0),
+        CopyAsked::Seal => out.put_u8(2),
         CopyAsked::Piece { source, piece } => {
             out.put_u8(1);
             out.put_u128(*source);
@@ -109,14 +113,16 @@ pub fn ask_copy(tenure: &Tenure, token: MoveToken, asked: &CopyAsked) -> Bytes {
 /// [`Malformed`].
 pub fn take_ask_copy(mut body: Bytes) -> Result<(Tenure, MoveToken, CopyAsked), Malformed> {
     let (tenure, token) = take_request(&mut body)?;
-    let asked = match wire::take_bool(&mut body)? {
-        false => CopyAsked::List,
-        true => {
+    let asked = match body.try_get_u8()? {
+        0 => CopyAsked::List,
+        2 => CopyAsked::Seal,
+        1 => {
             let source = body.try_get_u128()?;
             let (base, serial) = (Offset(body.try_get_u64()?), body.try_get_u64()?);
             let file = CopyFile::of_number(body.try_get_u8()?).ok_or(Malformed)?;
             CopyAsked::Piece { source, piece: CopyPiece { base, serial, file, at: body.try_get_u64()? } }
         }
+        _ => return Err(Malformed),
     };
     wire::end(&body)?;
     Ok((tenure, token, asked))

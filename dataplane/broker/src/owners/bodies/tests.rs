@@ -199,6 +199,8 @@ fn the_format_of_what_moves_a_partition_is_fixed() {
     let token_hex = "00000000000000000000000000000006";
     let list = (tenure, token, CopyAsked::List);
     is_fixed(&ask_copy(&tenure, token, &CopyAsked::List), &format!("{head}{token_hex}00"), &list, take_ask_copy);
+    let seal = (tenure, token, CopyAsked::Seal);
+    is_fixed(&ask_copy(&tenure, token, &CopyAsked::Seal), &format!("{head}{token_hex}02"), &seal, take_ask_copy);
     let piece = CopyPiece { base: Offset(7), serial: 8, file: CopyFile::Streams, at: 9 };
     let asked = CopyAsked::Piece { source: 10, piece };
     let golden = format!("{head}{token_hex}010000000000000000000000000000000a00000000000000070000000000000008020000000000000009");

@@ -60,6 +60,10 @@ pub(in crate::owners) async fn serve_copy(core: &Arc<Core>, request: PeerRequest
     let reader = serving.reader.clone();
     match asked {
         CopyAsked::List => Ok(bodies::listed(&list(core, &reader))),
+        CopyAsked::Seal => Ok(match seal(core, &partition).await {
+            Ok(()) => bodies::listed(&list(core, &reader)),
+            Err(refusal) => bodies::refused(refusal),
+        }),
         CopyAsked::Piece { source, piece } if source == core.direct_stream.0 => {
             match core.ports.read_io.run(move || reader.copy_bytes(&piece, limits::MOVE_PIECE_BYTES)).await {
                 Ok(Some(bytes)) => Ok(bodies::piece(&bytes)),
@@ -74,6 +78,20 @@ pub(in crate::owners) async fn serve_copy(core: &Arc<Core>, request: PeerRequest
         }
         CopyAsked::Piece { .. } => Ok(bodies::refused(MoveRefusal::SegmentGone)),
     }
+}
+
+/// Ends the segment that is written to, so that all of it can be copied, and the copy be checked, while this node goes on with the next one.
+async fn seal(core: &Arc<Core>, partition: &Arc<Partition>) -> Result<(), MoveRefusal> {
+    let mut slot = timeout(SLOT_WAIT, Arc::clone(&partition.owner).lock_owned()).await.map_err(|_| MoveRefusal::NotNow)?;
+    let now_ms = core.ports.clock.now_ms();
+    let sealing = core.ports.write_io.run(move || {
+        let OwnerSlot::Open(owner) = &mut *slot else { return Ok(()) };
+        owner.log.seal_active(now_ms, owner.table.committed_marks())
+    });
+    sealing.await.map_err(|failed| {
+        warn!(partition = %partition.dir.display(), error = %failed, "a segment of a partition that moves cannot be sealed now");
+        MoveRefusal::NotNow
+    })
 }
 
 fn list(core: &Core, reader: &veena_storage::partition::LogReader) -> CopyList {

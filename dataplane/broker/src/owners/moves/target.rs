@@ -137,6 +137,12 @@ async fn step(
             *rounds += 1;
             return pull(&from, log, &list, false).await;
         }
+        // What is not sealed is synced, read back and checked only once nobody serves it, and read again when it is opened here.
+        let rest_max = core.config.partition.segment_bytes_max * limits::MOVE_REST_BYTES_MAX / limits::SEGMENT_BYTES_MAX;
+        if list.segments.last().is_some_and(|active| active.len > rest_max) {
+            *rounds += 1;
+            return pull(&from, log, &from.seal().await?, false).await;
+        }
     }
     incoming.set_phase("taking the rest");
     let handed = from.hand_over().await?;
@@ -169,6 +175,10 @@ impl From<'_> {
 
     async fn list(&self) -> Result<CopyList, Hindrance> {
         Ok(bodies::take_listed(self.copy(&CopyAsked::List).await?)??)
+    }
+
+    async fn seal(&self) -> Result<CopyList, Hindrance> {
+        Ok(bodies::take_listed(self.copy(&CopyAsked::Seal).await?)??)
     }
 
     async fn hand_over(&self) -> Result<HandOver, Hindrance> {

@@ -17,6 +17,8 @@ const PARTITIONS: u32 = 3;
 const LANES: usize = 12;
 /// How long nodes may still be busy with what was done before.
 const SETTLE: Duration = Duration::from_secs(10);
+/// As long as it takes until a node has done all that it does now and then: it looks once a minute what is too old.
+const QUIET: Duration = Duration::from_secs(60);
 
 fn topic(number: u64) -> String {
     format!("idle-{number}")
@@ -67,7 +69,7 @@ pub(in crate::bench) async fn measure(options: &Options) -> anyhow::Result<Row> 
     let pids: Vec<u32> = cluster.nodes.iter().map(|node| node.pid()).collect();
     let spent = || pids.iter().map(|pid| cpu::of_process(*pid)).collect::<anyhow::Result<Vec<_>>>();
     let (before, started) = (spent()?, Instant::now());
-    tokio::time::sleep(options.time.max(Duration::from_secs(5))).await;
+    tokio::time::sleep(QUIET.mul_f64(share).max(Duration::from_secs(5))).await;
     let (after, seconds) = (spent()?, started.elapsed().as_secs_f64());
     let percents = after.iter().zip(&before).map(|(after, before)| after.saturating_sub(*before).as_secs_f64() * 100.0 / seconds);
     let row = Row::default()

@@ -4,6 +4,7 @@ mod down;
 mod idle;
 mod latency;
 mod leader;
+mod moving;
 mod rates;
 
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use crate::http::Answer;
 use crate::node::{NodeProcess, free_addr};
 
 pub(super) use {down::measure as owner_down, idle::measure as idle, latency::measure as latency, leader::measure as leader_killed};
-pub(super) use {rates::batches_elsewhere, rates::three_nodes};
+pub(super) use {moving::measure as move_1gib, rates::batches_elsewhere, rates::three_nodes};
 
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the nodes may take to be one cluster.
@@ -38,7 +39,7 @@ fn is_refused(answer: &Answer<'_>) -> bool {
 struct Cluster {
     nodes: Vec<NodeProcess>,
     clients: Vec<Client>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Cluster {
@@ -54,7 +55,7 @@ impl Cluster {
             nodes.push(NodeProcess::start_on(config, *addr).await.with_context(|| name(at))?);
         }
         let clients = addrs.into_iter().map(Client::new).collect();
-        let mut cluster = Self { nodes, clients, _dir: dir };
+        let mut cluster = Self { nodes, clients, dir };
         cluster.settled().await?;
         Ok(cluster)
     }
