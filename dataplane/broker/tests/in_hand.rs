@@ -180,7 +180,7 @@ async fn a_message_is_in_one_hand_though_its_owner_stands_still_while_its_partit
         sleep(Duration::from_millis(entropy.next_u64() % 400)).await;
         before.iter().for_each(|client| client.abort());
         cluster.stand_still("b", true);
-        sleep(LEASE * [1, 2, 4][seed as usize % 3] / 2).await;
+        sleep(LEASE * [1, 2, 4][usize::try_from(seed % 3).expect("small")] / 2).await;
         moved_meanwhile += u32::from(owner(&cluster.catalog).moving.is_none());
         cluster.stand_still("b", false);
         // It does not know yet what has happened.

@@ -734,19 +734,20 @@ async fn a_partition_that_nobody_has_used_moves_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_is_written_as_fast_as_it_is_copied_moves_all_the_same() {
-    const PAYLOAD_BYTES: usize = 512 * 1024;
-    const AHEAD_BYTES: usize = 2 * limits::MOVE_REST_BYTES_MAX as usize;
+    const PAYLOAD_BYTES: u64 = 512 * 1024;
+    const AHEAD_BYTES: u64 = 2 * limits::MOVE_REST_BYTES_MAX;
     let cluster = Cluster::start(1).await;
     cluster.catalog.put(spread());
-    let write = async |number: usize| {
-        let payload = Bytes::from([format!("{number:04}").as_bytes(), &[b'x'; PAYLOAD_BYTES]].concat());
+    let long = "x".repeat(usize::try_from(PAYLOAD_BYTES).expect("fits"));
+    let write = async |number: u64| {
+        let payload = Bytes::from(format!("{number:04}{long}"));
         let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), idempotency_key: None, payload };
         let results = cluster.node("b").broker.produce_committed(&tenant(), &name("orders"), vec![message]).await.expect("checked");
         results[0].is_ok()
     };
     // Each piece takes its time, and meanwhile more is written than may be missing when the owner is asked to stop.
     cluster.net.fail_op("c", "b", PeerOp::OWNER_COPY, Fault::Delay(Duration::from_millis(20)));
-    let copied = || cluster.node("c").broker.moves().first().map_or(0, |progress| usize::try_from(progress.copied_bytes).expect("fits"));
+    let copied = || cluster.node("c").broker.moves().first().map_or(0, |progress| progress.copied_bytes);
     let (mut written, mut bytes_at_end) = (0, 0);
     begin(&cluster, "c", 7);
     while owner(&cluster.catalog).moving.is_some() {
@@ -754,11 +755,11 @@ async fn a_partition_that_is_written_as_fast_as_it_is_copied_moves_all_the_same(
         if written * PAYLOAD_BYTES < bytes_at_end + AHEAD_BYTES && write(written).await {
             written += 1;
         }
-        assert!(written * PAYLOAD_BYTES < 4 * limits::MOVE_ROUNDS_MAX as usize * AHEAD_BYTES, "it is copied for ever");
+        assert!(written * PAYLOAD_BYTES < 4 * u64::from(limits::MOVE_ROUNDS_MAX) * AHEAD_BYTES, "it is copied for ever");
         sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(owner(&cluster.catalog).node, node_id("c"));
-    let rounds = limits::MOVE_ROUNDS_MAX as usize * limits::MOVE_REST_BYTES_MAX as usize;
+    let rounds = u64::from(limits::MOVE_ROUNDS_MAX) * limits::MOVE_REST_BYTES_MAX;
     assert!(bytes_at_end > rounds, "{bytes_at_end} bytes: it was never written that fast");
     assert_eq!(stored(&cluster).await, (0..written).map(|n| format!("{n:04}")).collect::<Vec<_>>());
 }
