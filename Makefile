@@ -54,7 +54,7 @@ sim: rocksdb ## simulated crashes over many seeds (SEEDS=200) of one node or, NO
 	cargo run --locked --package veena-loadtest-sim -- sweep --nodes $(NODES) --seeds $(SEEDS) $(ARGS)
 
 sabotage: rocksdb ## bugs planted on purpose, each of which a simulated seed must find
-	cargo run --locked --package veena-loadtest-sim --features sabotage -- sabotage --seeds 400 $(ARGS)
+	.ci/gates/55-sabotage $(ARGS)
 
 chaos: rocksdb tools-test ## real nodes under kill -9, stops, failed syncs, full disks and, NODES=3, cut cables, with a ledger (MINUTES=10)
 	cargo build --locked --package veena --package veena-loadtest-driver

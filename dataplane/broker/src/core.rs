@@ -225,7 +225,7 @@ impl DispatchState {
     /// lies at or above it.
     pub fn done_below(&self, orphans: &Orphans) -> WalSeq {
         let end = WalSeq(self.enqueued_end.load(Ordering::Acquire));
-        if veena_storage::sabotage::is("checkpoint_before_commit") {
+        if veena_contract::sabotage::is("checkpoint_before_commit") {
             return end;
         }
         let backlog = *self.backlog.lock();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
-use veena_contract::{LogId, MoveToken, Offset, PartitionIndex, TopicId, limits};
-use veena_storage::partition::{LogReader, PartitionLog};
+use veena_contract::{LogId, MoveToken, Offset, PartitionIndex, TopicId, limits, sabotage};
+use veena_storage::partition::{LogReader, Marks, PartitionLog};
 
 use crate::consume::lease::{LeaseTable, MonoMs, SettleState};
 use crate::consume::promised::Promise;
@@ -251,7 +251,7 @@ impl Partition {
             .map_err(OpenLogError::Log)
         });
         match opened {
-            Ok((log, opened)) => {
+            Ok((mut log, opened)) => {
                 for damage in &opened.damage {
                     error!(partition = %self.dir.display(), damage = ?damage, "damage found in a partition log; what is around it is served");
                     core.metrics.damage_found.add(1);
@@ -264,7 +264,11 @@ impl Partition {
                 if shown.is_some_and(|shown| serving.reader.high_watermark() > shown) {
                     self.has_grown.store(true, Ordering::Release);
                 }
-                let table = StreamTable::from_marks(log.log_id(), opened.marks);
+                if sabotage::is("keys_stay_behind") && self.is_arriving() {
+                    log.forget_keys(u64::MAX);
+                }
+                let marks = if sabotage::is("streams_stay_behind") && self.is_arriving() { Marks::new() } else { opened.marks };
+                let table = StreamTable::from_marks(log.log_id(), marks);
                 core.fanout.suspects.on_opened(core, self.id, &table);
                 *slot = OwnerSlot::Open(Box::new(Owner { log, table, counted: Counted::default() }));
                 self.serving.store(Some(Arc::clone(&serving)));

@@ -108,7 +108,7 @@ impl Topic {
     pub fn wake(&self, partition: PartitionIndex, count: usize) {
         let woken = {
             let mut waiters = self.waiters.lock();
-            if waiters.parked() == 0 || veena_storage::sabotage::is("wake_lost") {
+            if waiters.parked() == 0 || veena_contract::sabotage::is("wake_lost") {
                 return;
             }
             waiters.wake(partition, count)

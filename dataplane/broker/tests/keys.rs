@@ -10,10 +10,12 @@ use tokio::time::{sleep, timeout};
 use veena_broker::errors::ProduceError;
 use veena_broker::message::{Committed, NewMessage};
 use veena_broker::produce::partitioner::partition_of_key;
-use veena_contract::{Effect, Entropy, IdempotencyKey, Key, Offset, PartitionIndex, PeerOp, TopicId, TopicRecord};
+use veena_contract::{
+    Catalog, Command, Effect, Entropy, IdempotencyKey, Key, MoveToken, Offset, PartitionAt, PartitionIndex, PeerOp, TopicId, TopicRecord,
+};
 use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, MemDisk, Op};
 
-use crate::net::{Cluster, Fault, NODES, owned_by};
+use crate::net::{Cluster, Fault, NODES, node_id, owned_by};
 use crate::support::{FakeCatalog, Node, Seeded, link, name, replay_all, small_config, tenant, topic};
 
 const WINDOW_MS: u64 = 300_000;
@@ -279,26 +281,43 @@ async fn a_repeat_through_any_node_finds_what_a_lost_answer_left_behind() {
     assert_eq!(counts(&cluster, &record).await, BTreeMap::from([("of k".into(), 1), ("of late".into(), 1)]));
 }
 
-/// Sends messages until each is answered, through nodes at random, while the network fails and one node dies again and again. `grow` says
-/// how the topic grows meanwhile. In the end each message is stored once.
-async fn storm(seed: u64, victim: Option<&str>, grow: Option<(TopicRecord, TopicRecord)>) {
-    let mut cluster = Cluster::start(seed * 100).await;
+/// The topic as it is now.
+fn now(cluster: &Cluster) -> TopicRecord {
+    cluster.catalog.view().topic_by_id(TopicId(1)).expect("it lives").as_ref().clone()
+}
+
+/// What becomes of the topic meanwhile.
+enum Meanwhile {
+    Nothing,
+    Grows(TopicRecord, TopicRecord),
+    Moves,
+}
+
+/// Sends messages until each is answered, through nodes at random, while the network fails and one node dies again and again. In the end
+/// each message is stored once.
+async fn storm(seed: u64, victim: Option<&str>, meanwhile: Meanwhile) {
+    let moves = matches!(meanwhile, Meanwhile::Moves);
+    let mut cluster = if moves { Cluster::start_lagging(seed * 100).await } else { Cluster::start(seed * 100).await };
     // Longer than all of it takes.
     let lasting = |record: TopicRecord| TopicRecord { dedup_window_ms: 3_600_000, ..record };
-    let (mut record, grown) = match grow {
-        Some((record, grown)) => (lasting(record), Some(lasting(grown))),
-        None => (lasting(owned_by(orders(3), &NODES)), None),
+    let (mut record, grown) = match meanwhile {
+        Meanwhile::Grows(record, grown) => (lasting(record), Some(lasting(grown))),
+        Meanwhile::Nothing | Meanwhile::Moves => (lasting(owned_by(orders(3), &NODES)), None),
     };
     cluster.catalog.put(record.clone());
+    sleep(Duration::from_millis(400)).await;
     let entropy = Seeded::new(seed);
     cluster.net.fail_all(&Fault::Flaky(Arc::clone(&entropy)));
     let mut open: Vec<String> = Vec::new();
     let mut stored = Vec::new();
-    for round in 0..30 {
+    for round in 0..30_u64 {
         open.extend((0..3).map(|n| format!("{round}-{n}")));
         if let Some(grown) = grown.as_ref().filter(|_| round == 12) {
             record = grown.clone();
             cluster.catalog.put(record.clone());
+        }
+        if moves {
+            begin_moves(&cluster, round.into(), &entropy);
         }
         let through: Vec<&str> = open.iter().map(|_| NODES[usize::try_from(entropy.next_u64() % 3).expect("small")]).collect();
         let told = join_all(open.iter().zip(&through).map(|(key, through)| once(cluster.node(through), key))).await;
@@ -317,33 +336,110 @@ async fn storm(seed: u64, victim: Option<&str>, grow: Option<(TopicRecord, Topic
         }
     }
     cluster.net.heal();
+    // What moves arrives. A request that was delayed may still come.
+    sleep(Duration::from_secs(30)).await;
     for key in open {
         once(cluster.node("a"), &key).await.unwrap_or_else(|error| panic!("seed {seed}: {key}: {error}"));
         stored.push(key);
     }
-    // A request that was delayed may still come.
     sleep(Duration::from_secs(30)).await;
     for key in &stored {
         let again = once(cluster.node("b"), key).await.unwrap_or_else(|error| panic!("seed {seed}: {key}: {error}"));
         assert!(again.is_replayed, "seed {seed}: {key} was stored and is not known");
     }
+    let record = now(&cluster);
     let counts = counts(&cluster, &record).await;
     assert_eq!((counts.len(), counts.values().max()), (90, Some(&1)), "seed {seed}: {counts:?}");
-    cluster.assert_only_own_logs(&record);
+    if moves {
+        let moved: u64 = record.owners.iter().map(|owner| owner.epoch.get() - 1).sum();
+        assert!(moved >= 3 && record.owners.iter().all(|owner| owner.moving.is_none()), "seed {seed}: {:?}", record.owners);
+    } else {
+        cluster.assert_only_own_logs(&record);
+    }
+}
+
+/// Some partitions that do not move begin to.
+fn begin_moves(cluster: &Cluster, round: u128, entropy: &Seeded) {
+    let record = now(cluster);
+    for (index, owner) in (0..).map(PartitionIndex).zip(&record.owners) {
+        if owner.moving.is_none() && entropy.next_u64().is_multiple_of(2) {
+            let at = PartitionAt { tenant: tenant(), topic: record.id, index, epoch: owner.epoch };
+            let others: Vec<_> = NODES.map(node_id).into_iter().filter(|node| *node != owner.node).collect();
+            let to = others[usize::try_from(entropy.next_u64() % 2).expect("small")].clone();
+            let token = MoveToken(round * 10 + u128::from(index.get()) + 1);
+            cluster.catalog.apply(Command::BeginMove { at, to, token }).expect("begun");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_until_it_is_answered_is_stored_once_whatever_the_network_loses() {
     for seed in 0..10 {
-        storm(seed, None, None).await;
+        storm(seed, None, Meanwhile::Nothing).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_until_it_is_answered_is_stored_once_though_nodes_die() {
     for seed in 100..110 {
-        storm(seed, Some(NODES[usize::try_from(seed % 3).expect("small")]), None).await;
+        storm(seed, Some(NODES[usize::try_from(seed % 3).expect("small")]), Meanwhile::Nothing).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_until_it_is_answered_is_stored_once_though_its_partitions_move() {
+    for seed in 300..312 {
+        let victim = (seed % 2 == 0).then(|| NODES[usize::try_from(seed % 3).expect("small")]);
+        storm(seed, victim, Meanwhile::Moves).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_with_its_partition_though_its_record_is_gone() {
+    let mut config = small_config();
+    config.retention_check_ms = 1_000;
+    let mut cluster = Cluster::start_with(1, config).await;
+    cluster.catalog.put(owned_by(orders(1), &["b"]));
+    let first = once(cluster.node("a"), "k").await.expect("stored");
+    // As if the topic kept its records for a moment only.
+    let short = TopicRecord { retention_ms: 1, revision: 2, ..owned_by(orders(1), &["b"]) };
+    cluster.catalog.put(short);
+    sleep(Duration::from_secs(10)).await;
+    let replayed = cluster.node("b").broker.replay(&tenant(), &name("orders"), PartitionIndex(0), first.offset).await;
+    assert!(replayed.is_err(), "the record is gone");
+    let later = once(cluster.node("a"), "later").await.expect("stored");
+    let begin = |to: &str, token| {
+        let at = PartitionAt { tenant: tenant(), topic: TopicId(1), index: PartitionIndex(0), epoch: now(&cluster).owners[0].epoch };
+        cluster.catalog.apply(Command::BeginMove { at, to: node_id(to), token: MoveToken(token) }).expect("begun");
+    };
+    // It stops, and its new owner is not told.
+    cluster.net.fail_op("c", "b", PeerOp::OWNER_FREEZE, Fault::LoseAnswers);
+    begin("c", 1);
+    while !now(&cluster).owners[0].is_frozen() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    for key in ["k", "new"] {
+        let refused = once(cluster.node("a"), key).await.expect_err("nobody can say");
+        assert!(matches!(refused, ProduceError::OwnerDown) && refused.effect() == Effect::None, "{refused}");
+    }
+    cluster.net.heal();
+    sleep(Duration::from_secs(10)).await;
+    for (life, owner) in ["c", "a", "b"].into_iter().enumerate() {
+        if life > 0 {
+            begin(owner, life as u128 + 1);
+            sleep(Duration::from_secs(10)).await;
+        }
+        assert_eq!(now(&cluster).owners[0].node, node_id(owner));
+        for (key, stored) in [("k", &first), ("later", &later)] {
+            let again = once(cluster.node("a"), key).await.expect("known");
+            assert_eq!((place(&again), again.is_replayed), (place(stored), true), "{key} at {owner}");
+        }
+        assert!(matches!(send(cluster.node("b"), message("k", "another")).await, Err(ProduceError::KeyReused)));
+        assert_eq!(once(cluster.node("c"), "new").await.expect("stored or known").is_replayed, life > 0);
+    }
+    cluster.kill("b");
+    cluster.revive("b").await;
+    assert!(once(cluster.node("c"), "k").await.expect("known").is_replayed, "in another life of its owner as well");
 }
 
 /// A topic of two partitions, and the same after it has grown to five.
@@ -363,7 +459,8 @@ fn moving(before: u32, after: u32) -> String {
 async fn what_is_sent_until_it_is_answered_is_stored_once_though_the_topic_grows() {
     for seed in 200..210 {
         let victim = (seed % 2 == 0).then(|| NODES[usize::try_from(seed % 3).expect("small")]);
-        storm(seed, victim, Some(growing())).await;
+        let (record, grown) = growing();
+        storm(seed, victim, Meanwhile::Grows(record, grown)).await;
     }
 }
 

@@ -14,6 +14,7 @@ mod fuzz;
 mod gaps;
 mod growth;
 mod housekeeping;
+mod in_hand;
 mod keys;
 mod lost_wal;
 mod model;

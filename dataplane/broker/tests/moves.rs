@@ -14,17 +14,17 @@ use veena_contract::{
     Command, Copy, Effect, Entropy, MoveToken, Offset, Ownership, PartitionAt, PartitionIndex, PeerOp, Reroute, TopicId, TopicRecord,
     limits,
 };
-use veena_storage::disk::Disk;
 use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, Op};
+use veena_storage::disk::{DirEntry, Disk, OpenMode, read_full_at};
 
 use crate::net::{Cluster, Fault, NODES, node_id, owned_by};
 use crate::support::{FakeCatalog, Node, Proposal, Seeded, link, name, replay_all, tenant, text, topic};
 
-const ID: TopicId = TopicId(1);
+pub const ID: TopicId = TopicId(1);
 /// The partition that moves: it begins at node b.
-const INDEX: PartitionIndex = PartitionIndex(1);
+pub const INDEX: PartitionIndex = PartitionIndex(1);
 
-fn spread() -> TopicRecord {
+pub fn spread() -> TopicRecord {
     TopicRecord { visibility_timeout_ms: 600_000, reroute: Reroute::Never, ..owned_by(topic("orders", 1, 3), &NODES) }
 }
 
@@ -37,11 +37,11 @@ async fn cluster(seed: u64) -> Cluster {
 }
 
 /// Every node sees what the catalog is now.
-async fn seen_by_all() {
+pub async fn seen_by_all() {
     sleep(Duration::from_millis(400)).await;
 }
 
-fn owner(catalog: &FakeCatalog) -> Ownership {
+pub fn owner(catalog: &FakeCatalog) -> Ownership {
     use veena_contract::Catalog;
     catalog.view().topic_by_id(ID).expect("it lives").owners[1].clone()
 }
@@ -50,7 +50,7 @@ fn at(catalog: &FakeCatalog) -> PartitionAt {
     PartitionAt { tenant: tenant(), topic: ID, index: INDEX, epoch: owner(catalog).epoch }
 }
 
-fn begin(cluster: &Cluster, to: &str, token: u128) {
+pub fn begin(cluster: &Cluster, to: &str, token: u128) {
     let command = Command::BeginMove { at: at(&cluster.catalog), to: node_id(to), token: MoveToken(token) };
     cluster.catalog.apply(command).expect("begun");
 }
@@ -60,7 +60,7 @@ fn abort(cluster: &Cluster, token: u128) -> bool {
 }
 
 /// Waits for what has to come.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
             sleep(Duration::from_millis(5)).await;
@@ -69,7 +69,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| panic!("never so: {what}"));
 }
 
-async fn until_at(cluster: &Cluster, to: &str) {
+pub async fn until_at(cluster: &Cluster, to: &str) {
     let is_there = || owner(&cluster.catalog) == Ownership::new(node_id(to), owner(&cluster.catalog).epoch);
     let waiting = async {
         while !is_there() {
@@ -84,7 +84,7 @@ async fn until_frozen(cluster: &Cluster) {
     until("the partition is frozen", || owner(&cluster.catalog).is_frozen()).await;
 }
 
-async fn put(node: &Node, payload: &str) {
+pub async fn put(node: &Node, payload: &str) {
     let message = NewMessage {
         key: None,
         partition: Some(INDEX),
@@ -100,14 +100,14 @@ async fn take(node: &Node, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
     take_of(node, None, messages_max, wait_ms).await
 }
 
-async fn take_of(node: &Node, partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
+pub async fn take_of(node: &Node, partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
     let found = node.broker.consume(wanted(partition, messages_max, wait_ms)).await.expect("a consumer is never refused for a move");
     let messages = found.messages().to_vec();
     found.written();
     messages
 }
 
-fn wanted(partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) -> ConsumeRequest {
+pub fn wanted(partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) -> ConsumeRequest {
     ConsumeRequest {
         tenant: tenant(),
         topic: name("orders"),
@@ -141,7 +141,7 @@ async fn try_ack(node: &Node, delivery: &Delivery) -> Result<(), SettleError> {
     node.broker.settle(&tenant(), &name("orders"), handle, Settle::Ack).await
 }
 
-fn dirs(cluster: &Cluster, node: &str) -> Vec<String> {
+pub fn dirs(cluster: &Cluster, node: &str) -> Vec<String> {
     let member = cluster.members.iter().find(|member| member.name == node).expect("one of three");
     let entries = member.disk.list(format!("/data/topics/default/{ID}").as_ref()).unwrap_or_default();
     entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with("p00001")).collect()
@@ -156,7 +156,7 @@ fn long(n: usize) -> String {
     format!("{n:04}{}", "x".repeat(5_000))
 }
 
-async fn stored(cluster: &Cluster) -> Vec<String> {
+pub async fn stored(cluster: &Cluster) -> Vec<String> {
     seen_by_all().await;
     let owner = owner(&cluster.catalog);
     let stored = replay_all(cluster.node(&owner.node.0), "orders", INDEX.0).await;
@@ -778,6 +778,77 @@ async fn a_partition_that_nobody_has_used_moves_too() {
     cluster.settle_down().await;
     assert_eq!(stored(&cluster).await, ["0000"]);
     assert_eq!(take(cluster.node("b"), 1, 0).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_written_as_fast_as_it_is_copied_moves_all_the_same() {
+    const PAYLOAD_BYTES: u64 = 512 * 1024;
+    const AHEAD_BYTES: u64 = 2 * limits::MOVE_REST_BYTES_MAX;
+    let cluster = Cluster::start(1).await;
+    cluster.catalog.put(spread());
+    let long = "x".repeat(usize::try_from(PAYLOAD_BYTES).expect("fits"));
+    let write = async |number: u64| {
+        let payload = Bytes::from(format!("{number:04}{long}"));
+        let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), idempotency_key: None, payload };
+        let results = cluster.node("b").broker.produce_committed(&tenant(), &name("orders"), vec![message]).await.expect("checked");
+        results[0].is_ok()
+    };
+    // Each piece takes its time, and meanwhile more is written than may be missing when the owner is asked to stop.
+    cluster.net.fail_op("c", "b", PeerOp::OWNER_COPY, Fault::Delay(Duration::from_millis(20)));
+    let copied = || cluster.node("c").broker.moves().first().map_or(0, |progress| progress.copied_bytes);
+    let (mut written, mut bytes_at_end) = (0, 0);
+    begin(&cluster, "c", 7);
+    while owner(&cluster.catalog).moving.is_some() {
+        bytes_at_end = copied().max(bytes_at_end);
+        if written * PAYLOAD_BYTES < bytes_at_end + AHEAD_BYTES && write(written).await {
+            written += 1;
+        }
+        assert!(written * PAYLOAD_BYTES < 4 * u64::from(limits::MOVE_ROUNDS_MAX) * AHEAD_BYTES, "it is copied for ever");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(owner(&cluster.catalog).node, node_id("c"));
+    let rounds = u64::from(limits::MOVE_ROUNDS_MAX) * limits::MOVE_REST_BYTES_MAX;
+    assert!(bytes_at_end > rounds, "{bytes_at_end} bytes: it was never written that fast");
+    assert_eq!(stored(&cluster).await, (0..written).map(|n| format!("{n:04}")).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_set_aside_is_all_that_the_former_owner_had() {
+    let mut cluster = cluster(1).await;
+    for n in 0..40 {
+        put(cluster.node("a"), &long(n)).await;
+        sleep(Duration::from_millis(20)).await;
+    }
+    cluster.settle_down().await;
+    begin(&cluster, "c", 7);
+    until_at(&cluster, "c").await;
+    until("it is set aside", || dirs(&cluster, "b").is_empty()).await;
+    // Whatever becomes of the new owner's disk, and however often it is looked for what is of no use.
+    cluster.kill("c");
+    for _ in 0..2 {
+        cluster.kill("b");
+        cluster.revive("b").await;
+        sleep(Duration::from_secs(60)).await;
+    }
+    let segments = |node: usize, dir: &str| {
+        let disk = cluster.members[node].disk.reopen();
+        let entries = disk.list(dir.as_ref()).expect("listed").into_iter().filter(|entry| entry.name.ends_with(".log"));
+        let read = |entry: DirEntry| {
+            let file = disk.open(format!("{dir}/{}", entry.name).as_ref(), OpenMode::Read).expect("opened");
+            let mut bytes = vec![0; usize::try_from(entry.len).expect("fits")];
+            read_full_at(file.as_ref(), &mut bytes, 0).expect("read");
+            // Room for what was to come is no record.
+            bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+            (entry.name, bytes)
+        };
+        entries.map(read).collect::<BTreeMap<_, _>>()
+    };
+    let aside = cluster.members[1].disk.list("/data/quarantine".as_ref()).expect("listed");
+    let [aside] = aside.as_slice() else { panic!("{aside:?}") };
+    let left = segments(1, &format!("/data/quarantine/{}", aside.name));
+    let moved = segments(2, &format!("/data/topics/default/{ID}/p00001"));
+    assert!(moved.len() > 2, "several segments");
+    assert!(left == moved, "{:?} is set aside, {:?} was moved", left.keys(), moved.keys());
 }
 
 #[tokio::test(start_paused = true)]

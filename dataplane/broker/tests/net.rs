@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, Peers};
 use veena_contract::{
     BoxFuture, CallerGone, Entropy, NodeDirectory, NodeId, Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError,
-    PeerOp, PeerRefusal, PeerRequest, TopicRecord,
+    PeerOp, PeerRefusal, PeerRequest, TopicRecord, limits,
 };
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::MemDisk;
@@ -47,11 +48,39 @@ pub struct Net {
     lives: AtomicU64,
     dead: Mutex<BTreeSet<NodeId>>,
     forgotten: Mutex<BTreeSet<NodeId>>,
+    standing: Standing,
+}
+
+/// Nodes that stand still: nothing leaves them or is served there before they go on. Time goes on for them too.
+struct Standing(watch::Sender<BTreeSet<NodeId>>);
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self(watch::channel(BTreeSet::new()).0)
+    }
+}
+
+impl Standing {
+    /// Completes at once, unless this node stands still.
+    async fn goes_on(&self, node: &NodeId) {
+        self.0.subscribe().wait_for(|standing| !standing.contains(node)).await.map(drop).expect("the sender lives here");
+    }
 }
 
 impl Net {
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// This node stands still from now on, or goes on.
+    fn stand_still(&self, name: &str, stands_still: bool) {
+        self.standing.0.send_modify(|standing| {
+            if stands_still {
+                standing.insert(node_id(name))
+            } else {
+                standing.remove(&node_id(name))
+            };
+        });
     }
 
     /// Calls from one node to another fail so, from now on.
@@ -148,7 +177,9 @@ impl PeerClient for Line {
     fn call<'a>(&'a self, to: &'a PeerAddr, call: PeerCall) -> BoxFuture<'a, Result<Bytes, PeerError>> {
         Box::pin(async move {
             let node = to.node.clone();
+            self.net.standing.goes_on(&self.me).await;
             *self.net.calls.lock().entry((call.op, call.class)).or_default() += 1;
+            assert!(call.body.len() <= bytes_max(call.class), "{} with {} bytes is never taken", call.op, call.body.len());
             let fault = self.net.fault(&self.me, &node, call.op);
             let reason = || "in this test".to_owned();
             let Some((life, broker)) = self.net.listening(&node).filter(|_| !matches!(fault, Some(Fault::Cut))) else {
@@ -175,23 +206,41 @@ impl PeerClient for Line {
             let (there, back) = (moment(), moment());
             // Of a caller that left while its call was on the way, nobody hears.
             let _leaving = delay.is_zero().then(|| Leaving(caller));
+            let (net, called) = (Arc::clone(&self.net), node.clone());
             let serving = tokio::spawn(async move {
                 sleep(delay + there).await;
+                net.standing.goes_on(&called).await;
                 let served = match broker.serve_peer(request) {
                     Some(serving) => serving.await,
                     None => Err(PeerRefusal::UnknownOp),
                 };
+                net.standing.goes_on(&called).await;
                 sleep(back).await;
                 served
             });
-            let Ok(served) = timeout(call.timeout, serving).await else { return Err(PeerError::Silent { node }) };
+            let served = timeout(call.timeout, serving).await;
+            self.net.standing.goes_on(&self.me).await;
+            let Ok(served) = served else { return Err(PeerError::Silent { node }) };
             let is_same = self.net.listening(&node).is_some_and(|(now, _)| now == life);
+            if let Ok(Ok(body)) = &served {
+                assert!(body.len() <= bytes_max(call.class), "the answer to {} with {} bytes is never taken", call.op, body.len());
+            }
             match served {
                 Ok(_) if matches!(fault, Some(Fault::LoseAnswers)) || !is_same => Err(PeerError::Lost { node, reason: reason() }),
                 Ok(served) => served.map_err(|refusal| PeerError::Refused { node, refusal }),
                 Err(_) => Err(PeerError::Failed { node }),
             }
         })
+    }
+}
+
+/// The largest call or answer, as between real nodes.
+fn bytes_max(class: PeerClass) -> usize {
+    match class {
+        PeerClass::Control => limits::PEER_CONTROL_BYTES_MAX,
+        PeerClass::Data => limits::PEER_DATA_BYTES_MAX,
+        PeerClass::Wait => limits::PEER_WAIT_BYTES_MAX,
+        PeerClass::Settle => limits::PEER_SETTLE_BYTES_MAX,
     }
 }
 
@@ -239,6 +288,8 @@ pub fn owned_by(mut record: TopicRecord, owners: &[&str]) -> TopicRecord {
 /// One node that dies and comes back.
 pub struct Member {
     pub name: &'static str,
+    /// What it sees of the catalog.
+    sees: Arc<FakeCatalog>,
     pub disk: MemDisk,
     pub node: Node,
     pub config: BrokerConfig,
@@ -278,27 +329,35 @@ impl Cluster {
         let mut cluster = Self { net: Net::new(), catalog: FakeCatalog::new(), members: Vec::new(), seed, io, lag_ms_max };
         for name in NODES {
             let disk = MemDisk::new();
-            let node = cluster.open(name, &disk, &config, &Arc::clone(&cluster.catalog)).await;
-            cluster.members.push(Member { name, disk, node, config: config.clone() });
+            let (sees, node) = cluster.open(name, &disk, &config, &Arc::clone(&cluster.catalog)).await;
+            cluster.members.push(Member { name, sees, disk, node, config: config.clone() });
         }
         cluster
     }
 
-    async fn open(&mut self, name: &str, disk: &MemDisk, config: &BrokerConfig, catalog: &Arc<FakeCatalog>) -> Node {
+    async fn open(&mut self, name: &str, disk: &MemDisk, config: &BrokerConfig, catalog: &Arc<FakeCatalog>) -> (Arc<FakeCatalog>, Node) {
         self.seed += 1;
-        let catalog = &match self.lag_ms_max {
+        let sees = match self.lag_ms_max {
             Some(lag_ms_max) => catalog.follow(Seeded::new(self.seed), lag_ms_max),
             None => Arc::clone(catalog),
         };
         let client = Arc::new(Line { me: node_id(name), net: Arc::clone(&self.net) });
         let peers = Peers { me: node_id(name), client, directory: Arc::new(All(Arc::clone(&self.net))) };
-        let node = Node::start_among(Arc::new(disk.clone()), catalog, self.seed, config.clone(), self.io.clone(), peers).await;
+        let node = Node::start_among(Arc::new(disk.clone()), &sees, self.seed, config.clone(), self.io.clone(), peers).await;
         self.net.listen(name, &node.broker);
-        node
+        (sees, node)
     }
 
     pub fn node(&self, name: &str) -> &Node {
         &self.members.iter().find(|member| member.name == name).expect("one of three").node
+    }
+
+    /// The process of a node stands still from now on, or goes on: then it sees what has changed a little later.
+    pub fn stand_still(&self, name: &str, stands_still: bool) {
+        let member = self.members.iter().find(|member| member.name == name).expect("one of three");
+        assert!(self.lag_ms_max.is_some(), "each node sees the catalog by itself");
+        member.sees.stand_still(stands_still);
+        self.net.stand_still(name, stands_still);
     }
 
     /// The process of a node dies.
@@ -328,8 +387,8 @@ impl Cluster {
     pub async fn revive_on(&mut self, name: &str, catalog: &Arc<FakeCatalog>) {
         let at = self.members.iter().position(|member| member.name == name).expect("one of three");
         let (disk, config) = (self.members[at].disk.reopen(), self.members[at].config.clone());
-        let node = self.open(name, &disk, &config, catalog).await;
-        (self.members[at].disk, self.members[at].node) = (disk, node);
+        let (sees, node) = self.open(name, &disk, &config, catalog).await;
+        (self.members[at].sees, self.members[at].disk, self.members[at].node) = (sees, disk, node);
     }
 
     /// Waits until nothing is under way from any node.

@@ -10,9 +10,10 @@ use veena_broker::errors::ProduceError;
 use veena_broker::message::{Committed, NewMessage};
 use veena_broker::owners::wire::{self, Tenure};
 use veena_broker::partition::PartitionId;
+use veena_broker::ports::BrokerConfig;
 use veena_contract::{
     CallerGone, Effect, Entropy, Key, Offset, OwnershipEpoch, PartitionIndex, PeerClass, PeerOp, PeerRefusal, PeerRequest, Reroute,
-    TopicRecord,
+    TopicRecord, limits,
 };
 
 use veena_storage::disk::{Disk, OpenMode, read_full_at};
@@ -251,6 +252,69 @@ async fn a_child_on_other_nodes_gets_everything_once_and_in_order() {
         let cursors = |name: &str| cluster.node(name).broker.cursor_numbers().len();
         assert_eq!(NODES.map(cursors), [1, 1, 0], "a cursor runs where its parent partition is");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_whose_node_is_away_hold_up_none_of_the_others_and_their_lag_is_told() {
+    const AWAY: [usize; 2] = [3, 7];
+    let mut cluster = Cluster::start(1).await;
+    let mut parent = waiting(owned_by(topic("parent", 1, 1), &["a"]));
+    let mut children = Vec::new();
+    for n in 0..10 {
+        let owner = if AWAY.contains(&n) { "c" } else { ["a", "b"][n % 2] };
+        let mut child = owned_by(topic(&format!("child-{n}"), n as u64 + 2, 1), &[owner]);
+        link(&mut parent, &mut child, 0, vec![Offset(0)]);
+        cluster.catalog.put(child.clone());
+        children.push(child);
+    }
+    cluster.catalog.put(parent.clone());
+    let sent: Vec<String> = (0..20).map(|n| format!("{n:02}")).collect();
+    cluster.kill("c");
+    for upto in 1..=sent.len() {
+        produce(cluster.node("b"), "parent", 0, &sent[upto - 1]).await.expect("accepted");
+        sleep(Duration::from_secs(1)).await;
+        let lags = cluster.node("b").broker.child_lags(&tenant(), &name("parent"), &parent.children).await;
+        for (n, child) in children.iter().enumerate() {
+            let lag = if AWAY.contains(&n) { upto } else { 0 };
+            assert_eq!((lags[n].lag_messages, lags[n].is_complete), (lag as u64, true), "{} after {upto}", child.name);
+            if lag == 0 {
+                assert_eq!(at_owners(&cluster, child).await, [sent[..upto].to_vec()], "{}", child.name);
+            }
+        }
+    }
+    cluster.revive("c").await;
+    sleep(Duration::from_secs(30)).await;
+    for child in &children {
+        assert_eq!(at_owners(&cluster, child).await, [sent.clone()], "{}", child.name);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_of_large_messages_goes_in_calls_that_a_node_takes() {
+    // Far more than one call takes.
+    const COUNT: usize = 2 * limits::PEER_DATA_BYTES_MAX / limits::MESSAGE_BYTES_MAX;
+    let mut config = BrokerConfig::new("/data".into());
+    config.disk_reserve_bytes = 0;
+    let mut cluster = Cluster::start_with(1, config).await;
+    let (mut parent, mut child) = (spread("parent", 1), owned_by(topic("child", 2, 1), &["c"]));
+    link(&mut parent, &mut child, 0, vec![Offset(0); 3]);
+    cluster.catalog.put(child.clone());
+    cluster.catalog.put(parent.clone());
+    // First the owner is away, then that of the copies.
+    cluster.kill("b");
+    for n in 0..COUNT {
+        let payload = format!("{n:02}{}", "x".repeat(limits::MESSAGE_BYTES_MAX - 2));
+        produce(cluster.node("a"), "parent", 1, &payload).await.expect("accepted");
+    }
+    cluster.net.fail("b", "c", Fault::Cut);
+    cluster.revive("b").await;
+    cluster.settle_down().await;
+    cluster.net.heal();
+    sleep(Duration::from_secs(30)).await;
+    let numbers: Vec<String> = (0..COUNT).map(|n| format!("{n:02}")).collect();
+    let shown = |stored: &[String]| stored.iter().map(|payload| payload[..2].to_owned()).collect::<Vec<_>>();
+    assert_eq!(shown(&at_owners(&cluster, &parent).await[1]), numbers);
+    assert_eq!(shown(&at_owners(&cluster, &child).await[0]), numbers);
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,6 +49,8 @@ pub struct FakeCatalog {
     late: Mutex<Vec<Command>>,
     /// Who knows first; then this is what one node sees of it.
     leader: Option<Arc<Self>>,
+    /// The node that this is seen by stands still, and sees nothing new.
+    stands_still: watch::Sender<bool>,
     /// What happens while somebody looks: after the view was taken, and before they have it.
     while_looking: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -58,9 +60,9 @@ impl FakeCatalog {
         let is_leaderless = AtomicBool::new(false);
         let (view, behind) = (RwLock::default(), RwLock::default());
         let (proposals, late, while_looking) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let version = watch::channel(0).0;
-        let leader = None;
-        Arc::new(Self { view, version, is_leaderless, asked: AtomicU64::new(0), behind, proposals, late, leader, while_looking })
+        let (version, stands_still) = (watch::channel(0).0, watch::channel(false).0);
+        let (leader, asked) = (None, AtomicU64::new(0));
+        Arc::new(Self { view, version, is_leaderless, asked, behind, proposals, late, leader, stands_still, while_looking })
     }
 
     /// What one node sees of this catalog: the same, up to so many milliseconds later. At first it sees everything, as a node that has come
@@ -77,6 +79,8 @@ impl FakeCatalog {
                 tokio::time::sleep(Duration::from_millis(entropy.next_u64() % lag_ms_max.max(1))).await;
                 let Some(follower) = weak.upgrade() else { return };
                 let Some(leader) = &follower.leader else { return };
+                let mut stands_still = follower.stands_still.subscribe();
+                let Ok(_) = stands_still.wait_for(|stands_still| !*stands_still).await else { return };
                 let _seen = newer.borrow_and_update();
                 let view = Arc::clone(&leader.view.read());
                 let applied = view.applied.0;
@@ -164,6 +168,11 @@ impl FakeCatalog {
     pub fn catch_up(&self) {
         *self.behind.write() = None;
         self.version.send_replace(self.view.read().applied.0);
+    }
+
+    /// The node that this is seen by stands still: it sees nothing new, until it goes on, and a little longer.
+    pub fn stand_still(&self, stands_still: bool) {
+        self.stands_still.send_replace(stands_still);
     }
 
     /// How often the leader was asked.

@@ -15,6 +15,7 @@ pub mod placement;
 pub mod problem;
 pub mod quiet;
 pub mod records;
+pub mod sabotage;
 pub mod witness;
 
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};

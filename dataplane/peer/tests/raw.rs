@@ -35,7 +35,8 @@ impl Raw {
         let tls = self.identity.client_config(&self.secret, "veena-data/1").expect("a configuration").expect("known");
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("a cipher")));
         let mut transport = TransportConfig::default();
-        transport.keep_alive_interval(self.keep_alive);
+        // Little comes without being read.
+        transport.keep_alive_interval(self.keep_alive).stream_receive_window(VarInt::from_u32(64 * 1024));
         config.transport_config(Arc::new(transport));
         let connecting = self.quic.connect_with(config, to.socket(), &tls::server_name(&self.secret)).expect("an address");
         connecting.await.expect("a connection")
@@ -271,6 +272,38 @@ async fn an_answer_that_is_none_may_be_one_to_a_call_that_was_applied() {
     }
     node.endpoint.close().await;
     serving.await.expect("in order");
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_hold_up_no_other_node_and_end_with_their_callers() {
+    let raw = Raw { keep_alive: Some(Duration::from_millis(limits::PEER_KEEP_ALIVE_MS)), ..Raw::new() };
+    let (node, other) = (node("n1"), node("n2"));
+    let connection = raw.greeted(&node).await;
+    // More than this side lets come without reading, on every stream there may be.
+    let bytes = 256 * 1024_u32;
+    let head = CallHead { op: LARGE, remaining_ms: 60_000, body_bytes: 4 }.encode();
+    let mut untaken = Vec::new();
+    for _ in 1..limits::PEER_DATA_CALLS_MAX {
+        let (mut send, receive) = timeout(LONG, connection.open_bi()).await.expect("there may be one more").expect("a stream");
+        send.write_all(&[head.as_slice(), &bytes.to_be_bytes()].concat()).await.expect("sent");
+        send.finish().expect("open");
+        untaken.push(receive);
+    }
+    reached(&node.bench.ended, untaken.len()).await;
+    for class in PeerClass::ALL {
+        assert_eq!(
+            timeout(LONG, other.call(&node.addr(), class, ECHO, "meanwhile")).await.expect("not held up").expect("an answer"),
+            "meanwhile"
+        );
+    }
+    // Whoever waits no more says so, as a node does with each call: then there is room again.
+    untaken.iter_mut().for_each(|receive| receive.stop(VarInt::from_u32(0)).expect("open"));
+    let head = CallHead { op: ECHO, remaining_ms: 60_000, body_bytes: 4 }.encode();
+    let call = [head.as_slice(), b"next"].concat();
+    for _ in 0..untaken.len() {
+        let answer = timeout(LONG, exchange(&connection, &call)).await.expect("not held up").expect("an answer");
+        assert_eq!(&answer[ANSWER_HEAD_BYTES..], b"next");
+    }
 }
 
 #[tokio::test]

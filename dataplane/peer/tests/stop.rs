@@ -36,3 +36,16 @@ async fn a_stop_does_not_wait_for_connections_without_calls() {
     two.stop.cancel();
     timeout(LONG, two.running).await.expect("it ends").expect("in order");
 }
+
+#[tokio::test]
+async fn a_node_whose_endpoint_is_gone_does_not_go_on_as_if_others_could_call_it() {
+    let (one, two) = (node("n1"), node("n2"));
+    let addr = two.addr();
+    one.call(&addr, PeerClass::Data, ECHO, "").await.expect("an answer");
+    assert!(!two.running.is_finished());
+    // As when its socket fails: nobody has told it to stop.
+    two.endpoint.close().await;
+    timeout(LONG, two.running).await.expect("its serving ends, and with that the node").expect("in order");
+    let error = one.call(&addr, PeerClass::Data, ECHO, "").await.expect_err("nobody is there");
+    assert!(matches!(error, PeerError::Unreachable { .. }), "{error}");
+}

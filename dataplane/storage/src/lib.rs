@@ -9,5 +9,4 @@ pub mod io;
 pub mod journal;
 pub mod offline;
 pub mod partition;
-pub mod sabotage;
 pub mod wal;

@@ -72,9 +72,11 @@ impl SimClock {
         self.offset_ms_max.fetch_max(offset, Ordering::Relaxed);
     }
 
-    /// The wall clock is right again: no earlier than it ever was.
-    pub fn heal(&self) {
-        self.offset_ms.store(self.offset_ms_max.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// The wall clocks of all machines are right again: they agree, and none is earlier than any of them ever was. What a partition holds of
+    /// one that was far ahead may have moved to another.
+    pub fn heal<'a>(clocks: impl Iterator<Item = &'a Self> + Clone) {
+        let furthest = clocks.clone().map(|clock| clock.offset_ms_max.load(Ordering::Relaxed)).max().unwrap_or(0);
+        clocks.for_each(|clock| clock.offset_ms.store(furthest, Ordering::Relaxed));
     }
 }
 

@@ -12,6 +12,7 @@ use veena_storage::wal::Wal;
 
 use crate::chance::Chance;
 use crate::clients::Client;
+use crate::clock::SimClock;
 use crate::disk::Watch;
 use crate::door::Door;
 use crate::logs;
@@ -32,7 +33,7 @@ const WAKE_WITHIN: Duration = Duration::from_millis(1_500);
 pub async fn judge(world: Arc<World>, mut chance: Chance) {
     world.time.begin_life();
     let machine = world.machine();
-    machine.clock.heal();
+    SimClock::heal(std::iter::once(machine.clock.as_ref()));
     machine.mend();
     let disk = machine.disk.lock().clone();
     let watch = Watch::new(Arc::clone(&world.time), Arc::clone(&world.trace), Arc::clone(&world.tally));

@@ -62,12 +62,12 @@ enum What {
     },
     /// Plants each bug and looks for a seed that finds it; needs a build with `--features sabotage`
     Sabotage {
-        /// The most seeds for each bug
-        #[arg(long, default_value_t = 400)]
-        seeds: u64,
-        /// The first of them
-        #[arg(long, default_value_t = 1)]
-        from: u64,
+        /// The most seeds for each bug; those of several nodes take longer
+        #[arg(long)]
+        seeds: Option<u64>,
+        /// The first of them, instead of one not far before a seed that is known to find the bug
+        #[arg(long)]
+        from: Option<u64>,
         /// Only these bugs
         bugs: Vec<String>,
     },
@@ -203,15 +203,16 @@ fn meta(seed: u64, nodes: u8) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-fn hunt_all(seeds: u64, from: u64, only: &[String]) -> anyhow::Result<bool> {
+fn hunt_all(seeds: Option<u64>, from: Option<u64>, only: &[String]) -> anyhow::Result<bool> {
     ensure!(cfg!(feature = "sabotage"), "this build has no planted bugs: build with --features sabotage");
-    for bug in only {
-        ensure!(BUGS.contains(&bug.as_str()), "no such bug: {bug}; there are {}", BUGS.join(" "));
+    for name in only {
+        let names: Vec<&str> = BUGS.iter().map(|bug| bug.name).collect();
+        ensure!(names.contains(&name.as_str()), "no such bug: {name}; there are {}", names.join(" "));
     }
-    println!("{:<27}| found by  | seed | violation", "sabotage");
+    println!("{:<27}| nodes| found by  | seed | violation", "sabotage");
     let mut is_green = true;
-    for bug in BUGS.into_iter().filter(|bug| only.is_empty() || only.iter().any(|name| name == bug)) {
-        let finding = sabotage::hunt(bug, from, seeds)?;
+    for bug in BUGS.iter().filter(|bug| only.is_empty() || only.iter().any(|name| name == bug.name)) {
+        let finding = sabotage::hunt(*bug, from.unwrap_or(bug.from), seeds.unwrap_or(bug.seeds_max()))?;
         println!("{finding}");
         is_green &= finding.found.is_some();
     }

@@ -194,6 +194,7 @@ impl Node {
         let metrics = self.broker.metrics();
         world.tally.add_many(crate::tally::Kind::Retention, metrics.segments_retired.get());
         world.tally.add_many(crate::tally::Kind::Parked, metrics.records_parked.get());
+        world.tally.add_many(crate::tally::Kind::Rerouted, metrics.records_rerouted.get());
         let mut wrong = vec![("streams_forked", metrics.streams_forked.get()), ("stream_gaps", metrics.stream_gaps.get())];
         if !watch.has_hurt_reads() {
             wrong.push(("damage_found", metrics.damage_found.get()));

@@ -148,7 +148,7 @@ fn in_a_runtime(seed: u64, life: impl Future<Output = ()>) {
 fn judge(world: &World, events: &[Event]) -> Verdict {
     let excused = world.excused.lock().clone();
     let children = world.children.lock().clone();
-    let unordered = &excused | &world.unordered.lock();
+    let unordered = &(&excused | &world.unordered.lock()) | &world.grown.lock();
     let far = u64::MAX / 4;
     let has_wide_windows = *world.has_hurt_settle.lock();
     let rules = |is_drained: bool| Rules {

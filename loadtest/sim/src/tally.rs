@@ -109,6 +109,10 @@ kinds! {
     MoveAborted,
     /// A node stood still or died when a partition that moved had stopped and not come.
     MoveHurt,
+    /// A topic got more partitions.
+    TopicGrown,
+    /// A record was accepted anew for another partition, since the owner of its own was away.
+    Rerouted,
 }
 
 impl Kind {

@@ -82,6 +82,8 @@ pub struct World {
     pub excused: Mutex<BTreeSet<TopicKey>>,
     /// Whose keys keep no order.
     pub unordered: Mutex<BTreeSet<TopicKey>>,
+    /// Topics that got more partitions: their keys keep no order either.
+    pub grown: Mutex<BTreeSet<TopicKey>>,
     /// (parent, child), as the last life's catalog has them.
     pub children: Mutex<Vec<(TopicKey, TopicKey)>>,
     /// What the run itself saw and no history shows.
@@ -124,6 +126,7 @@ impl World {
             machines,
             excused: Mutex::default(),
             unordered: Mutex::default(),
+            grown: Mutex::default(),
             children: Mutex::default(),
             problems: Mutex::default(),
             once,

@@ -279,7 +279,7 @@ impl LeaseTable {
     fn end(&mut self, now: MonoMs, offset: Offset, nonce: u64) -> Result<(), NoSuchLease> {
         self.expire(now);
         let is_ours =
-            self.leases.get(&offset.0).is_some_and(|lease| lease.nonce == nonce || veena_storage::sabotage::is("ack_without_nonce"));
+            self.leases.get(&offset.0).is_some_and(|lease| lease.nonce == nonce || veena_contract::sabotage::is("ack_without_nonce"));
         if !is_ours || self.is_frozen {
             return Err(NoSuchLease);
         }
@@ -373,7 +373,7 @@ impl LeaseTable {
     fn settle(&mut self, offset: u64) {
         self.is_dirty = true;
         self.deliveries.remove(&offset);
-        if veena_storage::sabotage::is("frontier_moves_back") && offset % 64 == 63 {
+        if veena_contract::sabotage::is("frontier_moves_back") && offset % 64 == 63 {
             self.frontier = self.frontier.saturating_sub(8);
             self.fresh = self.frontier;
             return;

@@ -334,7 +334,7 @@ impl Cursor {
     async fn copy(&self, core: &Arc<Core>, child: &Arc<Topic>, oldest: &Offset, mut position: Position, slab: &[StoredRecord]) -> Round {
         let (parts, unreadable) = slab::split(slab, position.routed_with);
         let end = slab.last().map_or(position.next, |record| record.offset.next());
-        if veena_storage::sabotage::is("cursor_before_child_commit") {
+        if veena_contract::sabotage::is("cursor_before_child_commit") {
             position.next = end;
             self.store(core, position.clone());
         }

@@ -220,7 +220,7 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
     };
     let commit_ms = core.ports.clock.now_ms().max(owner.log.last_commit_ms());
     let Judged { mut due, sections } = judge_group(core, partition, owner, group, commit_ms);
-    if veena_storage::sabotage::is("appended_as_committed") {
+    if veena_contract::sabotage::is("appended_as_committed") {
         for due in due.extract_if(.., |due| matches!(due, Due::Section(_, i) if sections[*i].is_tracked)) {
             if let Due::Section(answer, _) = due {
                 send(answer, CommitAnswer::Committed(None));

@@ -187,7 +187,7 @@ impl ParkedQueue {
 
     /// Takes out the first file if all of it is committed.
     pub fn take_done(&mut self) -> Option<DoneFile> {
-        let is_done = self.front.is_read && (self.front.loaded.is_empty() || veena_storage::sabotage::is("parked_file_goes_early"));
+        let is_done = self.front.is_read && (self.front.loaded.is_empty() || veena_contract::sabotage::is("parked_file_goes_early"));
         if !is_done {
             return None;
         }

@@ -91,7 +91,7 @@ async fn move_some(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partiti
     let bytes_max = limits::REROUTE_BYTES_MAX.min(usize::try_from(core.config.wal.segment_bytes / 4).unwrap_or(usize::MAX));
     let Some((mut records, behind)) = partition.queue.lock().begin_move(stream, bytes_max) else { return false };
     let entries = entries(&mut records, behind, sibling.id.index.get());
-    if veena_storage::sabotage::is("reroute_without_moved") {
+    if veena_contract::sabotage::is("reroute_without_moved") {
         let to = Destination { group: partition.id.topic.0, partition: sibling.id.index.get() };
         records.iter().for_each(|record| dispatch::enqueue_at(core, topic, sibling, WalRecord { destination: to, ..record.clone() }));
         return finish(core, partition, sibling, &records, behind);

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::Duration;
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{Entry, LogId, LogState, OptionalSend, RaftLogReader, StorageError, StorageIOError, Vote};
@@ -23,6 +24,8 @@ struct Inner {
     committed: Option<LogId<MemberId>>,
     snapshot: Option<StoredSnapshot>,
     latched: Option<String>,
+    /// How long each write takes.
+    takes: Duration,
 }
 
 impl Inner {
@@ -55,6 +58,18 @@ impl MemLog {
     /// Lets writes succeed again, as a restart on a repaired disk does.
     pub fn heal(&self) {
         self.inner.lock().latched = None;
+    }
+
+    /// Lets every write from now on take so long, as on a slow disk.
+    pub fn slow_writes(&self, takes: Duration) {
+        self.inner.lock().takes = takes;
+    }
+
+    async fn take_time(&self) {
+        let takes = self.inner.lock().takes;
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
     }
 
     /// Forgets that the last `entries` were committed, as a power cut does: that mark is written and not synced.
@@ -95,6 +110,7 @@ impl RaftLogStorage<RaftTypes> for MemLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote<MemberId>) -> Result<(), Failure> {
+        self.take_time().await;
         let mut inner = self.inner.lock();
         inner.check().map_err(|e| StorageIOError::write_vote(&e))?;
         inner.vote = Some(*vote);
@@ -121,6 +137,7 @@ impl RaftLogStorage<RaftTypes> for MemLog {
         I: IntoIterator<Item = Entry<RaftTypes>> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
+        self.take_time().await;
         let mut inner = self.inner.lock();
         let outcome = inner.check();
         if outcome.is_ok() {
@@ -132,6 +149,7 @@ impl RaftLogStorage<RaftTypes> for MemLog {
     }
 
     async fn truncate(&mut self, log_id: LogId<MemberId>) -> Result<(), Failure> {
+        self.take_time().await;
         let mut inner = self.inner.lock();
         inner.check().map_err(|e| StorageIOError::write_logs(&e))?;
         inner.entries.split_off(&log_id.index);

@@ -116,3 +116,23 @@ async fn three_voters_keep_what_they_answered_and_drop_what_they_refused() {
 async fn five_voters_keep_what_they_answered_and_drop_what_they_refused() {
     sweep(5, 100..104).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn disks_whose_syncs_take_most_of_a_second_cost_no_leader() {
+    const SLOW: Duration = Duration::from_millis(900);
+    for (seed, slow) in [(1, &[0][..]), (2, &[1]), (3, &[0, 1, 2])] {
+        let cluster = Cluster::of(3, seed).await;
+        let leader = cluster.leader().await;
+        let term = cluster.nodes[leader].up().status().term;
+        // The first of them leads.
+        slow.iter().for_each(|after| cluster.nodes[(leader + after) % 3].log.slow_writes(SLOW));
+        for round in 0..30 {
+            cluster.nodes[round % 3].propose(&round.to_string()).await.expect("made, though it takes its time");
+        }
+        wait("all have all of it", || cluster.nodes.iter().all(|node| node.journal.lines().len() == 30)).await;
+        for node in &cluster.nodes {
+            let status = node.up().status();
+            assert_eq!((status.term, status.leader.as_ref()), (term, Some(&cluster.nodes[leader].id)), "{slow:?} are slow");
+        }
+    }
+}

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
-use crate::sabotage;
 pub use fault::{Fault, FaultKind, Op, OpRecord};
 use fault::{Faults, Verdict};
 use tree::Tree;
+use veena_contract::sabotage;
 
 /// The block size unless chosen otherwise.
 pub const BLOCK_BYTES: usize = 4096;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FlockOperation};
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
-use crate::sabotage;
+use veena_contract::sabotage;
 
 /// The machine's file system.
 #[derive(Clone, Copy, Debug, Default)]

@@ -165,7 +165,7 @@ impl PartitionLog {
         self.is_append_open = true;
         let appended =
             Appended { segment: Arc::clone(&self.active.segment), frames, first, end: self.log_end, commit_ms, position_end: position };
-        if crate::sabotage::is("watermark_before_verify") {
+        if veena_contract::sabotage::is("watermark_before_verify") {
             self.expose(&appended);
         }
         Ok(appended)

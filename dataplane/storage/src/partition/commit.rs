@@ -107,7 +107,7 @@ impl PartitionLog {
     pub fn publish(&mut self, verified: Verified) -> Visible {
         let Verified(appended) = verified;
         assert!(Arc::ptr_eq(&appended.segment, &self.active.segment), "invariant: an append is published by the log that made it");
-        if !crate::sabotage::is("watermark_before_verify") {
+        if !veena_contract::sabotage::is("watermark_before_verify") {
             self.expose(&appended);
         }
         appended.frames.iter().for_each(|frame| self.keys.note_frame(&frame.decoded));

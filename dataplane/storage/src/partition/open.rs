@@ -275,7 +275,7 @@ impl Opening {
     pub(super) fn scan_active(&self, base: Offset, log_id: LogId, proven: u64) -> Result<(Arc<dyn DiskFile>, Scan), OpenError> {
         let path = FileKind::Log.path(&self.dir, base);
         let file = self.disk.open(&path, OpenMode::ReadWrite).map_err(at(&path))?;
-        if !crate::sabotage::is("trust_page_cache") {
+        if !veena_contract::sabotage::is("trust_page_cache") {
             file.sync_data().map_err(at(&path))?;
             file.drop_cache().map_err(at(&path))?;
         }
@@ -337,7 +337,7 @@ impl Opening {
         self.note_holes(&path, &scan.holes);
         last_commit_ms = last_commit_ms.max(apply_scan(&mut marks, &mut keys, &scan, scan.end_offset).unwrap_or(0));
         drop_finished(&mut marks);
-        if crate::sabotage::is("keys_forgotten_at_open") {
+        if veena_contract::sabotage::is("keys_forgotten_at_open") {
             keys = Keys::default();
         }
         if scan.end_offset < self.promised {

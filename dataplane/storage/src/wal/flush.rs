@@ -21,7 +21,7 @@ use super::landing::Written;
 use super::segments::{Active, NoSegment, Segment, begin, is_no_space};
 use super::{AppendError, WalIoError};
 use crate::disk::write_all_at;
-use crate::sabotage;
+use veena_contract::sabotage;
 
 /// How many bytes one group write takes at most, unless one call alone is larger.
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::cell::{self, CellError, CellKind, CellRead};
 use crate::disk::{Disk, DiskFile, OpenMode, create_dir_durably, write_all_at};
-use crate::sabotage;
+use veena_contract::sabotage;
 
 /// What kind of damage was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

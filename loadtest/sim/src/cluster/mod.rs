@@ -1,6 +1,7 @@
 //! Several nodes on one network. Each node has a runtime of its own, so that it can die whole or stand still, as a process does; the runtimes
 //! are moved on together, a millisecond at a time ([`lockstep`]). Clients and faults run outside of all nodes, in a runtime of their own.
 
+pub mod growth;
 pub mod lockstep;
 pub mod member;
 pub mod moves;

@@ -8,11 +8,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use veena_broker::layout;
 use veena_contract::{
-    CatalogView, CatalogWriter as _, Command, LogIndex, MoveToken, OwnershipEpoch, PartitionAt, PartitionIndex, TopicId, TopicRecord,
+    CatalogView, CatalogWriter as _, Command, LogIndex, Move, MoveToken, NodeId, OwnershipEpoch, PartitionAt, PartitionIndex, TopicId,
+    TopicRecord,
 };
 use veena_loadtest_checker::{Event, Op, Outcome, TopicKey};
 use veena_storage::disk::Disk as _;
 
+use super::net::Weather;
 use super::storm::Faults;
 use super::{Cluster, LOOK_AGAIN, Order};
 use crate::chance::Chance;
@@ -37,6 +39,8 @@ type Partition = (TopicId, PartitionIndex);
 pub struct Moves {
     /// Are there any?
     pub is_on: bool,
+    /// Do topics get more partitions meanwhile?
+    pub has_growth: bool,
     chance: Mutex<Chance>,
     seen: Mutex<Seen>,
 }
@@ -46,6 +50,8 @@ pub struct Moves {
 struct Seen {
     applied: LogIndex,
     under_way: BTreeMap<MoveToken, (Partition, OwnershipEpoch)>,
+    /// Moves that are over.
+    over: Vec<(PartitionAt, MoveToken)>,
     owners: BTreeMap<(TopicKey, u32), BTreeSet<Arc<str>>>,
 }
 
@@ -54,7 +60,14 @@ impl Moves {
     #[must_use]
     pub fn of(aside: &Chance) -> Self {
         let mut chance = Chance::seeded(!aside.clone().next_u64());
-        Self { is_on: chance.percent(50), chance: Mutex::new(chance), seen: Mutex::default() }
+        let is_on = chance.percent(50);
+        let has_growth = is_on && chance.clone().fork().percent(50);
+        Self { is_on, has_growth, chance: Mutex::new(chance), seen: Mutex::default() }
+    }
+
+    /// The chance of one more of those that stir.
+    pub(super) fn fork(&self) -> Chance {
+        self.chance.lock().fork()
     }
 
     /// Every node that owned a partition, told as if each had been seen when the partition was first looked at: a checker that knows of one
@@ -100,6 +113,7 @@ impl Seen {
             // Those of a topic that is gone have gone with it.
             if let Some(owner) = owner {
                 tally.add(if owner.epoch == epoch { Kind::MoveAborted } else { Kind::MoveFlipped });
+                self.over.push((PartitionAt { tenant: tenant(), topic, index, epoch }, token));
             }
         }
         self.applied = view.applied;
@@ -123,7 +137,7 @@ pub(super) async fn watch(cluster: Arc<Cluster>) {
 
 /// Begins moves and aborts some, for ever.
 pub(super) async fn stir(cluster: Arc<Cluster>) {
-    let mut chance = cluster.world.moves.chance.lock().fork();
+    let mut chance = cluster.world.moves.fork();
     let longest = *chance.pick(&[200, 1_000, 3_000]);
     loop {
         let pause = chance.ms(10, longest);
@@ -131,7 +145,11 @@ pub(super) async fn stir(cluster: Arc<Cluster>) {
         let at = chance.index(cluster.size());
         let Some(node) = cluster.node(at) else { continue };
         let view = node.broker.catalog();
-        let command = if chance.percent(15) { any_abort(&view, &mut chance) } else { any_begin(&cluster, &view, &mut chance) };
+        let command = match chance.below(100) {
+            0..15 => any_abort(&view, &mut chance),
+            15..30 => any_late(&cluster, &mut chance),
+            _ => any_begin(&cluster, &view, &mut chance),
+        };
         if let Some(command) = command {
             // Whatever is answered: what became of it shows in the catalog.
             let _ = cluster.ask(at, move |node| async move { propose(&node, command).await }).await;
@@ -139,31 +157,80 @@ pub(super) async fn stir(cluster: Arc<Cluster>) {
     }
 }
 
+/// The moves of stopped partitions that were not known yet, as whichever node is furthest shows them.
+fn newly_stopped(cluster: &Cluster, known: &mut BTreeSet<MoveToken>) -> Vec<(PartitionAt, NodeId, Move)> {
+    let view = cluster.nodes().map(|node| node.broker.catalog()).max_by_key(|view| view.applied);
+    let stopped = view.iter().flat_map(|view| view.moves()).filter(|(.., moving)| moving.frozen.is_some() && known.insert(moving.token));
+    stopped.map(|(record, index, owner, moving)| (at(record, index, owner.epoch), owner.node.clone(), moving.clone())).collect()
+}
+
 /// Hurts those who move a partition at the worst moment, for ever: its owner has stopped, and nobody has taken it over.
 pub(super) async fn haunt(cluster: Arc<Cluster>, faults: Faults) {
-    let mut chance = cluster.world.moves.chance.lock().fork();
+    let mut chance = cluster.world.moves.fork();
     let mut known = BTreeSet::new();
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        let view = cluster.nodes().map(|node| node.broker.catalog()).max_by_key(|view| view.applied);
-        let frozen = view.iter().flat_map(|view| view.moves()).filter(|(.., moving)| moving.frozen.is_some());
-        let ends = frozen.map(|(.., owner, moving)| (moving.token, [cluster.place_of(&owner.node), cluster.place_of(&moving.to)]));
-        let ends: Vec<_> = ends.filter(|(token, _)| known.insert(*token)).collect();
-        for (_, ends) in ends {
-            let (one, is_pause) = (*chance.pick(&ends), chance.percent(50));
-            let Some(at) = one.filter(|_| chance.percent(25)) else { continue };
-            if is_pause && faults.pauses {
+        for (_, owner, moving) in newly_stopped(&cluster, &mut known) {
+            let ends = [cluster.place_of(&owner), cluster.place_of(&moving.to)];
+            let [Some(owner), Some(target)] = ends else { continue };
+            if !chance.percent(30) {
+                continue;
+            }
+            // At times all of it has come, and the change of owner is what is missing.
+            let longest = *chance.pick(&[0, 40]);
+            tokio::time::sleep(chance.ms(0, longest)).await;
+            let (paused, dead) = match chance.below(5) {
+                0 => (Some(owner), None),
+                1 => (Some(target), None),
+                2 => (None, Some(owner)),
+                3 => (None, Some(target)),
+                _ => (Some(target), Some(owner)),
+            };
+            if let Some(at) = paused.filter(|_| faults.pauses) {
                 cluster.world.tally.add(Kind::MoveHurt);
                 cluster.order(Order::Pause(at, chance.ms(100, 4_000)));
-            } else if !is_pause && faults.ends {
+            }
+            if let Some(at) = dead.filter(|_| faults.ends) {
                 cluster.world.tally.add(Kind::MoveHurt);
                 cluster.order(Order::End(at, *chance.pick(&[End::Kill, End::PowerCut])));
-                let pause = chance.ms(2, 4_000);
-                tokio::time::sleep(pause).await;
+                let longest = *chance.pick(&[100, 4_000]);
+                tokio::time::sleep(chance.ms(2, longest)).await;
                 cluster.start(at);
             }
         }
     }
+}
+
+/// Replaces moves of stopped partitions by others, for ever: what was asked for by those who took part in the one may arrive when the next is
+/// under way.
+pub(super) async fn replace(cluster: Arc<Cluster>, faults: Faults) {
+    let mut chance = cluster.world.moves.fork();
+    let mut known = BTreeSet::new();
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        for (at, owner, moving) in newly_stopped(&cluster, &mut known) {
+            if !chance.percent(25) {
+                continue;
+            }
+            if faults.net && chance.percent(60) {
+                let slow_ms_max = *chance.pick(&[50, 300, 1_500]);
+                cluster.net.slow_down(Weather { slow_percent: 40, slow_ms_max, ..Weather::default() });
+            }
+            let longest = *chance.pick(&[20, 500]);
+            tokio::time::sleep(chance.ms(0, longest)).await;
+            let others: Vec<_> = cluster.world.machines.iter().map(Machine::id).filter(|id| *id != owner).collect();
+            let begin = Command::BeginMove { at: at.clone(), to: chance.pick(&others).clone(), token: any_token(&mut chance) };
+            for command in [Command::AbortMove { at, token: moving.token }, begin] {
+                let asked = chance.index(cluster.size());
+                // Whatever is answered: what became of it shows in the catalog.
+                let _ = cluster.ask(asked, move |node| async move { propose(&node, command).await }).await;
+            }
+        }
+    }
+}
+
+fn any_token(chance: &mut Chance) -> MoveToken {
+    MoveToken(u128::from(chance.next_u64()) << 64 | u128::from(chance.next_u64()))
 }
 
 async fn propose(node: &Node, command: Command) -> bool {
@@ -173,6 +240,16 @@ async fn propose(node: &Node, command: Command) -> bool {
 fn any_abort(view: &CatalogView, chance: &mut Chance) -> Option<Command> {
     let aborts: Vec<Command> = aborts(view).collect();
     (!aborts.is_empty()).then(|| chance.pick(&aborts).clone())
+}
+
+/// What somebody may still ask for who has not heard that the move is over: it must change nothing.
+fn any_late(cluster: &Cluster, chance: &mut Chance) -> Option<Command> {
+    let over = cluster.world.moves.seen.lock().over.clone();
+    if over.is_empty() {
+        return None;
+    }
+    let (at, token) = chance.pick(&over).clone();
+    Some(if chance.percent(70) { Command::FlipOwner { at, token } } else { Command::AbortMove { at, token } })
 }
 
 fn aborts(view: &CatalogView) -> impl Iterator<Item = Command> {
@@ -188,7 +265,7 @@ fn any_begin(cluster: &Cluster, view: &CatalogView, chance: &mut Chance) -> Opti
     let index = PartitionIndex(u32::try_from(chance.below(u64::from(record.partitions))).unwrap_or(0));
     let owner = record.owner_of(index).filter(|owner| owner.moving.is_none())?;
     let others: Vec<_> = cluster.world.machines.iter().map(Machine::id).filter(|id| *id != owner.node).collect();
-    let token = MoveToken(u128::from(chance.next_u64()) << 64 | u128::from(chance.next_u64()));
+    let token = any_token(chance);
     Some(Command::BeginMove { at: at(record, index, owner.epoch), to: chance.pick(&others).clone(), token })
 }
 

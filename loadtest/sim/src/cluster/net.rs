@@ -126,6 +126,17 @@ impl Net {
         self.state.lock().weather.insert((from, to), weather);
     }
 
+    /// This happens to all messages from now on that are not cut off.
+    pub fn slow_down(&self, weather: Weather) {
+        let mut state = self.state.lock();
+        let nodes = state.ports.len();
+        for way in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
+            if !state.weather_of(way).is_cut {
+                state.weather.insert(way, weather);
+            }
+        }
+    }
+
     /// Everything arrives again, soon.
     pub fn clear_up(&self) {
         self.state.lock().weather.clear();

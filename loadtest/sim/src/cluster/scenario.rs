@@ -8,9 +8,10 @@ use veena_broker::message::Settle;
 use veena_contract::{PartitionIndex, limits};
 
 use super::storm::{Faults, rage};
-use super::{Cluster, Order, Stage, moves};
+use super::{Cluster, Order, Stage, growth, moves};
 use crate::chance::Chance;
 use crate::clients::Client;
+use crate::clock::SimClock;
 use crate::door::Door;
 use crate::finale;
 use crate::life::End;
@@ -49,6 +50,11 @@ pub(crate) async fn run(cluster: Arc<Cluster>, faults: Faults, mut chance: Chanc
     if has_moves {
         stirred.spawn(moves::stir(Arc::clone(&cluster)));
         stirred.spawn(moves::haunt(Arc::clone(&cluster), faults));
+        stirred.spawn(moves::replace(Arc::clone(&cluster), faults));
+    }
+    if cluster.world.moves.has_growth {
+        let chance = cluster.world.moves.fork();
+        stirred.spawn(growth::stir(Arc::clone(&cluster), chance));
     }
     let _ = tokio::time::timeout(span, rage(Arc::clone(&cluster), faults, &mut chance)).await;
     stirred.shutdown().await;
@@ -161,9 +167,9 @@ fn start_clients(cluster: &Arc<Cluster>, chance: &mut Chance, clients: &mut Join
 /// Mends everything. A node whose disk was hurt is started again, as an operator does; of the others, some are.
 async fn heal(cluster: &Arc<Cluster>, chance: &mut Chance) -> bool {
     cluster.net.clear_up();
+    SimClock::heal(cluster.world.machines.iter().map(|machine| machine.clock.as_ref()));
     for (at, machine) in cluster.world.machines.iter().enumerate() {
         machine.mend();
-        machine.clock.heal();
         let is_hurt = cluster.is_doomed(at) || cluster.watch(at).is_some_and(|watch| watch.has_hurt() || watch.is_cut());
         let goes_on = matches!(cluster.stage(at), Stage::Up | Stage::Starting);
         if is_hurt || !goes_on || chance.percent(40) {

@@ -72,7 +72,7 @@ pub async fn run(core: &Arc<Core>) -> bool {
         };
         for (id, found) in found {
             let Some(copy) = found.copy.filter(|_| !core.is_mine(record, id.index)) else { continue };
-            if core.moves.is_incoming(id) && !veena_storage::sabotage::is("reclaim_without_epoch") {
+            if core.moves.is_incoming(id) && !veena_contract::sabotage::is("reclaim_without_epoch") {
                 // Until whoever is at it has found out that its move is over.
                 is_clean &= record.owner_of(id.index).and_then(|owner| owner.moving.as_ref()).is_some_and(|moving| moving.to == me);
                 continue;
@@ -109,7 +109,7 @@ pub(super) async fn make_way(core: &Arc<Core>, record: &Arc<TopicRecord>, id: Pa
 
 async fn set_aside(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, found: Found, copy: Copy) -> Result<(), InTheWay> {
     let Some(me) = me(core) else { return Ok(()) };
-    let asked = if veena_storage::sabotage::is("reclaim_without_epoch") { Copy::Served(OwnershipEpoch(0)) } else { copy };
+    let asked = if veena_contract::sabotage::is("reclaim_without_epoch") { Copy::Served(OwnershipEpoch(0)) } else { copy };
     let confirmed = core.ports.witness.copy_moved(id.topic, id.index, me, asked).await?;
     let topic = core.topics.of(core, record);
     let Some(partition) = topic.partition(id.index) else { return Ok(()) };

@@ -137,7 +137,7 @@ async fn hand_over(
     };
     if handed.is_ok() {
         info!(partition = %partition.dir.display(), %token, took = ?began.elapsed(), "a partition was stopped and handed over");
-        if veena_storage::sabotage::is("thaw_by_timer") {
+        if veena_contract::sabotage::is("thaw_by_timer") {
             thaw_by_timer(core, partition);
         }
     } else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tracing::{debug, info, warn};
-use veena_contract::{Command, Copy, Ownership, PeerAddr, PeerClass, PeerError, PeerOp, ProposeError, TopicRecord, limits};
+use veena_contract::{Command, Copy, Ownership, PeerAddr, PeerClass, PeerError, PeerOp, ProposeError, TopicRecord, limits, sabotage};
 use veena_storage::partition::{CopySegment, IncomingError, IncomingLog};
 
 use super::{Incoming, Pause, at, mark, me, move_of, ownership, reclaim, source};
@@ -256,7 +256,8 @@ async fn install(
                 return Err(Hindrance::NotDurable);
             }
             worker.fanout.expect(target.id, handed.cursors.iter().filter_map(|cursor| Some((cursor.epoch, cursor.sent_through?))));
-            target.arrive(handed.leases.into_iter().map(|lease| (lease, received.saturating_add(lease.left_ms))).collect());
+            let leases = if sabotage::is("leases_stay_behind") { Vec::new() } else { handed.leases };
+            target.arrive(leases.into_iter().map(|lease| (lease, received.saturating_add(lease.left_ms))).collect());
             place(&worker, &dir, &target).map_err(Hindrance::Install)
         })
         .await
@@ -264,9 +265,11 @@ async fn install(
 
 /// What was kept of a former tenure of this node is replaced.
 fn keep(core: &Core, record: &TopicRecord, id: PartitionId, handed: &HandOver, settled: &SettleState) {
-    core.settle.keep(handed.list.log_id, settled);
+    if !sabotage::is("acks_stay_behind") {
+        core.settle.keep(handed.list.log_id, settled);
+    }
     core.settle.keep_promise(id, &Promise { log: handed.list.log_id, end: handed.end });
-    if veena_storage::sabotage::is("cursor_of_a_former_tenure") {
+    if sabotage::is("cursor_of_a_former_tenure") {
         return;
     }
     for link in &record.children {
