@@ -20,16 +20,16 @@ use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, Op};
 use crate::net::{Cluster, Fault, NODES, node_id, owned_by};
 use crate::support::{FakeCatalog, Node, Proposal, Seeded, link, name, replay_all, tenant, text, topic};
 
-const ID: TopicId = TopicId(1);
+pub const ID: TopicId = TopicId(1);
 /// The partition that moves: it begins at node b.
-const INDEX: PartitionIndex = PartitionIndex(1);
+pub const INDEX: PartitionIndex = PartitionIndex(1);
 
-fn spread() -> TopicRecord {
+pub fn spread() -> TopicRecord {
     TopicRecord { visibility_timeout_ms: 600_000, reroute: Reroute::Never, ..owned_by(topic("orders", 1, 3), &NODES) }
 }
 
 /// Each node sees the catalog a little later than it changes, and another little later.
-async fn cluster(seed: u64) -> Cluster {
+pub async fn cluster(seed: u64) -> Cluster {
     let cluster = Cluster::start_lagging(seed).await;
     cluster.catalog.put(spread());
     seen_by_all().await;
@@ -37,11 +37,11 @@ async fn cluster(seed: u64) -> Cluster {
 }
 
 /// Every node sees what the catalog is now.
-async fn seen_by_all() {
+pub async fn seen_by_all() {
     sleep(Duration::from_millis(400)).await;
 }
 
-fn owner(catalog: &FakeCatalog) -> Ownership {
+pub fn owner(catalog: &FakeCatalog) -> Ownership {
     use veena_contract::Catalog;
     catalog.view().topic_by_id(ID).expect("it lives").owners[1].clone()
 }
@@ -50,17 +50,17 @@ fn at(catalog: &FakeCatalog) -> PartitionAt {
     PartitionAt { tenant: tenant(), topic: ID, index: INDEX, epoch: owner(catalog).epoch }
 }
 
-fn begin(cluster: &Cluster, to: &str, token: u128) {
+pub fn begin(cluster: &Cluster, to: &str, token: u128) {
     let command = Command::BeginMove { at: at(&cluster.catalog), to: node_id(to), token: MoveToken(token) };
     cluster.catalog.apply(command).expect("begun");
 }
 
-fn abort(cluster: &Cluster, token: u128) -> bool {
+pub fn abort(cluster: &Cluster, token: u128) -> bool {
     cluster.catalog.apply(Command::AbortMove { at: at(&cluster.catalog), token: MoveToken(token) }).is_ok()
 }
 
 /// Waits for what has to come.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
             sleep(Duration::from_millis(5)).await;
@@ -69,7 +69,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| panic!("never so: {what}"));
 }
 
-async fn until_at(cluster: &Cluster, to: &str) {
+pub async fn until_at(cluster: &Cluster, to: &str) {
     let is_there = || owner(&cluster.catalog) == Ownership::new(node_id(to), owner(&cluster.catalog).epoch);
     let waiting = async {
         while !is_there() {
@@ -80,11 +80,11 @@ async fn until_at(cluster: &Cluster, to: &str) {
     timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| stuck());
 }
 
-async fn until_frozen(cluster: &Cluster) {
+pub async fn until_frozen(cluster: &Cluster) {
     until("the partition is frozen", || owner(&cluster.catalog).is_frozen()).await;
 }
 
-async fn put(node: &Node, payload: &str) {
+pub async fn put(node: &Node, payload: &str) {
     let message = NewMessage {
         key: None,
         partition: Some(INDEX),
@@ -96,7 +96,7 @@ async fn put(node: &Node, payload: &str) {
 }
 
 /// Takes messages of any partition.
-async fn take(node: &Node, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
+pub async fn take(node: &Node, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
     take_of(node, None, messages_max, wait_ms).await
 }
 
@@ -119,7 +119,7 @@ fn wanted(partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u64) 
 }
 
 /// Owner-synchronous, until it is taken; while a partition moves it may be refused, and has not been stored then.
-async fn commit(node: &Node, payload: &str) {
+pub async fn commit(node: &Node, payload: &str) {
     loop {
         let payload = Bytes::copy_from_slice(payload.as_bytes());
         let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), idempotency_key: None, payload };
@@ -132,7 +132,7 @@ async fn commit(node: &Node, payload: &str) {
     }
 }
 
-async fn ack(node: &Node, delivery: &Delivery) -> bool {
+pub async fn ack(node: &Node, delivery: &Delivery) -> bool {
     try_ack(node, delivery).await.is_ok()
 }
 
@@ -141,7 +141,7 @@ async fn try_ack(node: &Node, delivery: &Delivery) -> Result<(), SettleError> {
     node.broker.settle(&tenant(), &name("orders"), handle, Settle::Ack).await
 }
 
-fn dirs(cluster: &Cluster, node: &str) -> Vec<String> {
+pub fn dirs(cluster: &Cluster, node: &str) -> Vec<String> {
     let member = cluster.members.iter().find(|member| member.name == node).expect("one of three");
     let entries = member.disk.list(format!("/data/topics/default/{ID}").as_ref()).unwrap_or_default();
     entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with("p00001")).collect()
@@ -152,11 +152,11 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<(u64, String)> {
 }
 
 /// So long that a few of them fill a segment.
-fn long(n: usize) -> String {
+pub fn long(n: usize) -> String {
     format!("{n:04}{}", "x".repeat(5_000))
 }
 
-async fn stored(cluster: &Cluster) -> Vec<String> {
+pub async fn stored(cluster: &Cluster) -> Vec<String> {
     seen_by_all().await;
     let owner = owner(&cluster.catalog);
     let stored = replay_all(cluster.node(&owner.node.0), "orders", INDEX.0).await;
@@ -713,7 +713,7 @@ async fn a_copy_that_was_served_stays_though_the_catalog_is_put_back_to_before_i
     assert_eq!(stored(&cluster).await, ["0000", "0001"]);
     let dir = format!("/data/topics/default/{ID}/p00001");
     let said = mark::read(&cluster.members[2].disk, dir.as_ref()).expect("read");
-    assert_eq!(said, Some(Copy::Served(owner(&cluster.catalog).epoch)));
+    assert_eq!(said.map(|said| said.copy), Some(Copy::Served(owner(&cluster.catalog).epoch)));
     cluster.kill("c");
     cluster.catalog.put(spread());
     cluster.revive("c").await;
