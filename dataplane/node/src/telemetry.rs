@@ -42,7 +42,9 @@ pub fn init(config: &LogConfig) -> Result<(), AlreadySetUp> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -58,7 +60,7 @@ mod tests {
 
     impl Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("no panic").write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -77,7 +79,7 @@ mod tests {
             tracing::error!(target: "openraft::replication", "a call to a node that is down");
             tracing::error!(target: "openraft::storage::callback", "a failed write");
         });
-        let told = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");
+        let told = String::from_utf8(lines.0.lock().clone()).expect("text");
         assert!(told.lines().count() == 1 && told.contains("a failed write"), "{told}");
     }
 }
