@@ -1,7 +1,7 @@
 //! `veena cluster`: who takes part, what moves, who comes and goes, and what becomes of the metadata.
 
 use clap::Subcommand;
-use veena_client::bodies::{ClusterMember, ClusterMove, Decommission};
+use veena_client::bodies::{AbortedMove, ClusterMember, ClusterMoves, Decommission};
 
 use super::{Global, lives};
 use crate::output::{self, Outcome};
@@ -60,7 +60,7 @@ pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
         }
         ClusterCommand::Moves => {
             let moves = global.client()?.cluster_moves().await?;
-            if global.json { moves.iter().try_for_each(output::json) } else { list_moves(&moves) }
+            if global.json { moves.moves.iter().try_for_each(output::json) } else { list_moves(&moves) }
         }
         ClusterCommand::Decommission { node, dry_run: true } => {
             let answer = global.client()?.would_decommission(&node).await?;
@@ -111,7 +111,8 @@ fn list(members: &[ClusterMember]) -> Outcome {
     waits.into_iter().try_for_each(|(node, reason)| output::line(format!("{node} leaves later: {}", reason.message)))
 }
 
-fn list_moves(moves: &[ClusterMove]) -> Outcome {
+fn list_moves(told: &ClusterMoves) -> Outcome {
+    let moves = &told.moves;
     let head = ["TOPIC", "PARTITION", "FROM", "TO", "STATE"].map(str::to_owned).to_vec();
     let rows = moves.iter().map(|moving| {
         let state = moving.blocked.as_deref().unwrap_or(if moving.frozen { "frozen" } else { "copying" });
@@ -122,7 +123,11 @@ fn list_moves(moves: &[ClusterMove]) -> Outcome {
         let (from, to) = (with(&moving.from, moving.from_status.as_ref()), with(&moving.to, moving.to_status.as_ref()));
         vec![moving.topic.clone(), moving.partition.to_string(), from, to, state.replace('_', " ")]
     });
-    output::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    output::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())?;
+    told.aborted.iter().try_for_each(|aborted| {
+        let AbortedMove { topic, partition, from, to, reason, .. } = aborted;
+        output::line(format!("{topic}/{partition} stays at {from}, its move to {to} was aborted: {reason}"))
+    })
 }
 
 fn tell(answer: &Decommission) -> Outcome {

@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::StatusCode;
-use veena_client::bodies::{ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, Reason};
+use veena_client::bodies::{
+    AbortedMove, ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, NodeMove, NodeStatus,
+    Reason,
+};
 use veena_contract::{
-    CatalogView, Command, CommandError, ErrorCode, ForgetError, Member, Members, Move, NodeId, Obstacle, Ownership, PartitionAt,
+    CatalogView, Command, CommandError, DrainMark, ErrorCode, ForgetError, Member, Members, Move, NodeId, Obstacle, Ownership, PartitionAt,
     PartitionIndex, ProposeError, Standing, TopicId, TopicName, TopicRecord, limits, placement,
 };
 
 use crate::answer::{self, Answer};
 use crate::catalog;
 use crate::edge::Call;
+use crate::node_status::{ABORTED, node_status};
 use crate::problem::Problem;
 use crate::query;
 use crate::state::ApiState;
@@ -20,7 +25,7 @@ use crate::state::ApiState;
 pub(crate) async fn members(call: &Call<'_>) -> Result<Answer, Problem> {
     let is_detailed = flag(call, "detail")?;
     let parts = &call.state.parts;
-    let members = match &parts.cluster {
+    let mut members = match &parts.cluster {
         Some(cluster) => {
             let found = cluster.members().await;
             let view = call.state.view();
@@ -33,7 +38,29 @@ pub(crate) async fn members(call: &Call<'_>) -> Result<Answer, Problem> {
         }
         None => vec![alone(&parts.node, &call.state.view(), is_detailed)],
     };
+    if is_detailed {
+        let nodes = members.iter().map(|member| NodeId(member.id.as_str().into()));
+        let told = join_all(nodes.map(async |node| status_of(call.state, &node).await)).await;
+        for (member, told) in members.iter_mut().zip(told) {
+            match told {
+                Ok(status) => member.node_status = Some(status),
+                Err(reason) => member.status_error = Some(reason),
+            }
+        }
+    }
     Ok(answer::json(StatusCode::OK, &ClusterMembers { members }))
+}
+
+/// What a member says of itself, or why that is not known.
+async fn status_of(state: &ApiState, node: &NodeId) -> Result<NodeStatus, String> {
+    let parts = &state.parts;
+    match &parts.cluster {
+        Some(cluster) if *node != parts.node => {
+            let told = cluster.status(node).await?;
+            serde_json::from_slice(&told).map_err(|_| "what it says of itself cannot be read".to_owned())
+        }
+        _ => Ok(node_status(&parts.broker, node).await),
+    }
 }
 
 fn flag(call: &Call<'_>, name: &'static str) -> Result<bool, Problem> {
@@ -61,7 +88,7 @@ fn shown(member: &Member, view: &CatalogView, is_detailed: bool) -> ClusterMembe
         voter: is_detailed.then_some(member.is_voter),
         leader: member.is_leader.filter(|_| is_detailed),
         heartbeat_age_seconds: is_detailed.then_some(if member.is_alive { 0 } else { member.silent.as_secs() }),
-        decommission_blocked: Vec::new(),
+        ..ClusterMember::default()
     }
 }
 
@@ -79,22 +106,36 @@ fn alone(node: &NodeId, view: &CatalogView, is_detailed: bool) -> ClusterMember 
 }
 
 /// `GET /v1/cluster/moves`.
-pub(crate) fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
+pub(crate) async fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
     let is_detailed = flag(call, "detail")?;
     let view = call.state.view();
-    let cluster = call.state.parts.cluster.as_deref();
+    let cluster = call.state.parts.cluster.as_deref().filter(|_| is_detailed);
     let moves = view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant);
-    let moves = moves.map(|(topic, index, owner, moving)| move_shown(cluster.filter(|_| is_detailed), &view, topic, index, owner, moving));
-    let mut moves: Vec<ClusterMove> = moves.collect();
-    if is_detailed {
-        let progress = call.state.parts.broker.moves();
-        for (shown, (.., moving)) in moves.iter_mut().zip(view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant)) {
-            let here = progress.iter().find(|here| here.token == moving.token);
-            shown.worker = here.map(|here| format!("{}, {} bytes copied", here.phase, here.copied_bytes));
-            shown.worker_error = here.and_then(|here| here.last_error.clone());
+    let moves = moves.map(|(topic, index, owner, moving)| move_shown(cluster, &view, topic, index, owner, moving));
+    let mut answer = ClusterMoves { moves: moves.collect(), aborted: Vec::new() };
+    if let Some(cluster) = cluster {
+        // Who cannot be asked is left out: that is told of the members.
+        let told = join_all(cluster.nodes().into_iter().map(async |node| status_of(call.state, &node).await.ok())).await;
+        for told in told.into_iter().flatten().flat_map(|status| status.moves) {
+            tell(&mut answer, told);
         }
+        answer.aborted.sort_unstable_by_key(|aborted| aborted.aborted_at);
     }
-    Ok(answer::json(StatusCode::OK, &ClusterMoves { moves }))
+    Ok(answer::json(StatusCode::OK, &answer))
+}
+
+/// Adds what a member has told of one move.
+fn tell(answer: &mut ClusterMoves, told: NodeMove) {
+    let NodeMove { topic, partition, source: from, target: to, started_at, phase, last_error, copied_bytes, .. } = told;
+    if phase == ABORTED {
+        answer.aborted.push(AbortedMove { topic, partition, from, to, reason: last_error, aborted_at: started_at });
+        return;
+    }
+    let is_it = |shown: &&mut ClusterMove| shown.topic == topic && shown.partition == partition && shown.to == to;
+    if let Some(shown) = answer.moves.iter_mut().find(is_it) {
+        shown.worker = Some(format!("{phase}, {copied_bytes} bytes copied"));
+        shown.worker_error = Some(last_error).filter(|error| !error.is_empty());
+    }
 }
 
 /// One move; in detail, with what is known of the two nodes.
@@ -192,7 +233,8 @@ pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
 }
 
 async fn drain(call: &Call<'_>, node: NodeId, draining: bool) -> Result<Answer, Problem> {
-    call.state.parts.writer.propose(Command::SetDraining { node, draining }).await?;
+    let mark = draining.then(|| DrainMark(call.state.parts.entropy.next_u128()));
+    call.state.parts.writer.propose(Command::SetDraining { node, draining, mark }).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -243,7 +285,7 @@ pub(crate) async fn abort(call: &Call<'_>) -> Result<Answer, Problem> {
     })?;
     let rest = Duration::from_millis(limits::MOVE_REST_MS).as_secs();
     let note = format!(
-        "the partition stays at {} and is left there for {rest} s; then it may be moved again, if there is still a reason to",
+        "the partition stays at {} and is left there for at least {rest} s; then it may be moved again, if there is still a reason to",
         owner.node
     );
     let aborted = move_shown(call.state.parts.cluster.as_deref(), &view, topic, index, owner, moving);

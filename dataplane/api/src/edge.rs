@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
-use tracing::error;
+use tracing::{error, warn};
 use veena_contract::{ErrorCode, TopicName};
 
 use crate::answer::Answer;
@@ -114,7 +114,12 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
 
 fn refuse(state: &ApiState, row: Row, problem: Problem) -> Answer {
     let instance = state.parts.entropy.next_u64();
-    if problem.status.is_server_error()
+    if problem.code == ErrorCode::OutcomeUnknown {
+        // Another node did not answer: that is no failure of this one, and its client is told what to make of it.
+        if let Some(left_out) = state.unknown_lines.lock().admit(Instant::now().into_std()) {
+            warn!(left_out, route = row.template(), error = %problem.text, "what became of a request is not known");
+        }
+    } else if problem.status.is_server_error()
         && problem.status != StatusCode::SERVICE_UNAVAILABLE
         && let Some(left_out) = state.failure_lines.lock().admit(Instant::now().into_std())
     {
@@ -167,7 +172,7 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Child, _) => Box::pin(children::detach(call)).await,
         (Route::ClusterMembers, _) => Box::pin(cluster::members(call)).await,
         (Route::ClusterBackup, _) => Box::pin(backup::backup(call)).await,
-        (Route::ClusterMoves, _) => cluster::moves(call),
+        (Route::ClusterMoves, _) => cluster::moves(call).await,
         (Route::ClusterDecommission, Verb::Delete) => Box::pin(cluster::recommission(call)).await,
         (Route::ClusterDecommission, _) => Box::pin(cluster::decommission(call)).await,
         (Route::ClusterForget, _) => Box::pin(cluster::forget(call)).await,

@@ -235,6 +235,7 @@ fn render_engine(out: &mut String, state: &ApiState) {
         ("ingress_dispatch_backlog_records", broker.undispatched() as u64),
         ("open_partition_logs", broker.open_logs() as u64),
         ("consumers_parked", broker.parked() as u64),
+        ("moves_under_way", broker.moves().len() as u64),
     ] {
         single(out, name, "gauge", value);
     }
@@ -246,6 +247,8 @@ fn render_engine(out: &mut String, state: &ApiState) {
     single(out, "parked_bytes", "gauge", directory.parked_bytes);
     kind(out, "storage_flush_duration_seconds", "histogram");
     histogram(out, "veena_storage_flush_duration_seconds", "", &broker.metrics().log_append_seconds);
+    kind(out, "move_freeze_seconds", "histogram");
+    histogram(out, "veena_move_freeze_seconds", "", &broker.metrics().move_freeze_seconds);
     kind(out, "storage_fsync_duration_seconds", "histogram");
     for (log, durations) in broker.metrics().sync_seconds() {
         histogram(out, "veena_storage_fsync_duration_seconds", &format!("log=\"{log}\""), durations);

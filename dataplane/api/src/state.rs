@@ -51,6 +51,7 @@ pub struct Inner {
     pub(crate) schemas: Schemas,
     /// Bounds what is logged of requests that failed.
     pub(crate) failure_lines: Mutex<Quiet>,
+    pub(crate) unknown_lines: Mutex<Quiet>,
     pub(crate) tenant: TenantId,
     /// Cancelled once the node has been told to stop: probes turn red and parked consumers are answered.
     pub(crate) stopping: CancellationToken,
@@ -69,6 +70,7 @@ impl ApiState {
             batch_budget,
             schemas: Schemas::default(),
             failure_lines: Mutex::default(),
+            unknown_lines: Mutex::default(),
             tenant: TenantId::default_tenant(),
             stopping: CancellationToken::new(),
         }))

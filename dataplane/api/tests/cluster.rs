@@ -6,7 +6,7 @@ use veena_contract::{
     Catalog as _, CatalogWriter as _, Command, MoveToken, NodeId, OwnershipEpoch, PartitionAt, PartitionIndex, TenantId, TopicName,
 };
 
-use crate::support::Node;
+use crate::support::{Node, until};
 
 #[tokio::test]
 async fn a_node_alone_is_the_only_member_and_owns_everything() {
@@ -20,6 +20,26 @@ async fn a_node_alone_is_the_only_member_and_owns_everything() {
     assert_eq!((&detailed["members"][0]["voter"], &detailed["members"][0]["leader"]), (&json!(true), &json!(true)));
     assert_eq!(node.get("/v1/cluster/members?detail=perhaps").await.status, 400);
     assert_eq!(node.get("/v1/cluster").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_member_in_detail_says_what_it_has_to_do_and_what_it_has_set_aside() {
+    let node = Node::start_member().await;
+    node.topic(r#"{"name":"gone","partitions":1}"#).await;
+    node.produce("gone", "x").await;
+    node.consume("gone").await;
+    let id = node.get("/v1/topics/gone").await.json()["id"].clone();
+    let status = async || node.get("/v1/cluster/members?detail=true").await.json()["members"][0]["node_status"].clone();
+    let quarantine = json!({"copies": 0, "bytes": 0, "list": []});
+    let expected = json!({"node": "node-1", "draining": false, "produce_in_flight": 0, "dispatch_backlog": 0, "quarantine": quarantine,
+                          "moves": []});
+    until("nothing is to be done", async || status().await == expected).await;
+    assert_eq!(node.send("DELETE", "/v1/topics/gone", "").await.status, 204);
+    until("what it left is set aside", async || status().await["quarantine"]["copies"] == 1).await;
+    let set_aside = status().await["quarantine"]["list"][0].clone();
+    assert_eq!((&set_aside["kind"], &set_aside["topic"], set_aside.get("partition")), (&json!("topic"), &id, None));
+    assert!(set_aside["bytes"].as_u64() > Some(0) && set_aside["mod_time"].is_u64(), "{set_aside}");
+    assert!(set_aside["dir"].as_str().is_some_and(|dir| dir.contains("topic-default-")), "{set_aside}");
 }
 
 #[tokio::test]

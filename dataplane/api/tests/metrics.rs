@@ -53,6 +53,23 @@ async fn a_topic_is_counted_from_produce_to_ack() {
 }
 
 #[tokio::test]
+async fn what_is_repeated_under_an_idempotency_key_is_counted_and_moves_have_their_series_on_every_node() {
+    let node = Node::start().await;
+    node.topic(r#"{"name":"a","partitions":1}"#).await;
+    let mut client = node.connect().await;
+    for _ in 0..3 {
+        let headers = [("Idempotency-Key", "one"), ("X-Veena-Client", "test")];
+        assert!(client.request("POST", "/v1/topics/a/produce", &headers, b"x").await.status < 300);
+    }
+    assert_eq!(node.metric("veena_idempotent_repeats_total ").await, 2);
+    let text = node.get("/metrics").await.text();
+    for name in ["moves_begun_total", "moves_flipped_total", "moves_aborted_total", "move_bytes_copied_total", "moves_under_way"] {
+        assert!(text.lines().any(|line| line == format!("veena_{name} 0")), "{name}");
+    }
+    assert!(text.contains("\nveena_move_freeze_seconds_count 0\n"));
+}
+
+#[tokio::test]
 async fn a_deleted_topic_leaves_no_series() {
     let node = Node::start().await;
     node.topic(r#"{"name":"gone","partitions":2}"#).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -126,6 +127,10 @@ impl Members for OnlyMember {
 
     fn is_voter(&self, node: &NodeId) -> bool {
         *node == self.0
+    }
+
+    fn status(&self, _: &NodeId) -> BoxFuture<'_, Result<Bytes, String>> {
+        Box::pin(std::future::ready(Err("there is no other".to_owned())))
     }
 
     fn obstacles(&self, _: &NodeId) -> Vec<Obstacle> {

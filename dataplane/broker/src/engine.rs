@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tracing::{error, info, warn};
-use veena_contract::{BoxFuture, CatalogView, ChildLink, Offset, PartitionIndex, PeerRefusal, PeerRequest, TenantId, TopicName, WalSeq};
+use veena_contract::{
+    BoxFuture, CatalogView, ChildLink, DrainMark, Offset, PartitionIndex, PeerRefusal, PeerRequest, TenantId, TopicName, WalSeq,
+};
 use veena_storage::disk::timed::TimedDisk;
 use veena_storage::journal::{Journal, JournalConfig};
 use veena_storage::offline::carry;
@@ -24,12 +26,14 @@ use crate::fanout::marks;
 use crate::message::{ChildLag, Committed, ConsumeRequest, Delivery, NewMessage, PartitionStats, ReceiptHandle, Settle};
 use crate::metrics::{BrokerMetrics, Histogram};
 use crate::owners::moves::MoveProgress;
+use crate::owners::moves::ended::EndedMove;
 use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
 use crate::produce::{accept, backlog, committed, dispatch, intake};
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
+use crate::sweep::Quarantined;
 use crate::tasks::OnExit;
 use crate::{layout, owners, scrub, settle, sweep};
 
@@ -164,8 +168,26 @@ impl Broker {
 
     /// Is this node being taken out of its cluster, and has it nothing left that was produced at it? What it owns is another matter.
     #[must_use]
-    pub fn is_drained(&self) -> bool {
-        intake::is_drained(&self.core)
+    pub fn drained(&self) -> Option<DrainMark> {
+        intake::drained(&self.core)
+    }
+
+    /// Does this node know that it is being taken out of its cluster?
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        intake::is_draining(&self.core)
+    }
+
+    /// How many produces this member of a cluster has let in and not answered yet.
+    #[must_use]
+    pub fn produces_under_way(&self) -> usize {
+        self.core.intake.under_way()
+    }
+
+    /// Every directory that was set aside, oldest first. Reads them all.
+    pub async fn quarantined(&self) -> Vec<Quarantined> {
+        let core = Arc::clone(&self.core);
+        self.core.ports.read_io.run(move || sweep::quarantined(&core)).await.unwrap_or_default()
     }
 
     /// How many consumers wait for a message of this node now; those of other nodes too.
@@ -339,6 +361,12 @@ impl Broker {
     #[must_use]
     pub fn moves(&self) -> Vec<MoveProgress> {
         self.core.moves.progress()
+    }
+
+    /// The moves that this node has ended since they could not be completed, oldest first; the last ones of this process.
+    #[must_use]
+    pub fn ended_moves(&self) -> Vec<EndedMove> {
+        self.core.moves.ended()
     }
 
     /// Serves a call of another node; `None` if it is not one of the engine's.

@@ -72,6 +72,8 @@ macro_rules! counters {
             pub log_sync_seconds: Histogram,
             /// How long syncing the settle journal took.
             pub settle_sync_seconds: Histogram,
+            /// How long partitions that moved, or were to move, were served by nobody; told by the node that serves each of them afterwards.
+            pub move_freeze_seconds: Histogram,
             /// How long syncing a group of the WAL took. Shared with the WAL's disk.
             pub wal_sync_seconds: Arc<Histogram>,
         }
@@ -139,4 +141,14 @@ counters! {
     streams_forked;
     /// Idle logs closed.
     idle_logs_closed;
+    /// Messages whose idempotency key was known: answered again, and not stored.
+    idempotent_repeats;
+    /// Moves to this node that it has taken up; those of a former life once more.
+    moves_begun;
+    /// Moves that have made this node the owner.
+    moves_flipped;
+    /// Moves to this node that have ended without that.
+    moves_aborted;
+    /// Bytes that came here with moves, those that came again included.
+    move_bytes_copied;
 }

@@ -79,6 +79,8 @@ pub struct BrokerConfig {
     pub undispatched_bytes_max: usize,
     /// Undispatched bytes of one partition.
     pub undispatched_partition_bytes_max: usize,
+    /// Undispatched bytes of one tenant.
+    pub undispatched_tenant_bytes_max: u64,
     /// Bytes of records set aside for partitions that take nothing; over it, nothing more is set aside.
     pub parked_bytes_max: u64,
     /// Bytes in quarantine; over it, the oldest go.
@@ -109,6 +111,7 @@ impl BrokerConfig {
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
             undispatched_bytes_max: limits::UNDISPATCHED_NODE_BYTES_MAX,
             undispatched_partition_bytes_max: limits::UNDISPATCHED_PARTITION_BYTES_MAX,
+            undispatched_tenant_bytes_max: limits::UNDISPATCHED_TENANT_BYTES_MAX,
             parked_bytes_max: limits::PARKED_NODE_BYTES_MAX,
             quarantine_bytes_max: limits::QUARANTINE_BYTES_MAX,
             scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND,

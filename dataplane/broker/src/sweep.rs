@@ -384,28 +384,43 @@ async fn clean_quarantine(core: &Arc<Core>, is_failing: &mut bool) {
     }
 }
 
+/// One directory that was set aside.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Quarantined {
+    /// When, in Unix milliseconds.
+    pub since_ms: u64,
+    /// Its name below `quarantine`.
+    pub name: String,
+    /// The bytes of all files in it.
+    pub bytes: u64,
+}
+
+/// Every directory that was set aside, oldest first.
+pub(crate) fn quarantined(core: &Core) -> io::Result<Vec<Quarantined>> {
+    let dir = layout::quarantine_dir(&core.config.data_dir);
+    let entries = list_existing(core.ports.disk.as_ref(), &dir)?.into_iter().filter(|entry| entry.is_dir);
+    let dated = entries.filter_map(|entry| {
+        let since_ms = entry.name.split('-').next()?.parse().ok()?;
+        let bytes = bytes_below(core, &dir.join(&entry.name));
+        Some(Quarantined { since_ms, name: entry.name, bytes })
+    });
+    let mut all: Vec<Quarantined> = dated.collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
 /// What has waited long enough goes, and the oldest when there is too much.
 fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
     let disk = core.ports.disk.as_ref();
-    let dir = layout::quarantine_dir(&core.config.data_dir);
     let now = core.ports.clock.now_ms();
-    let since = |name: &str| name.split('-').next().and_then(|ms| ms.parse::<u64>().ok());
-    let entries = list_existing(disk, &dir)?.into_iter().filter(|entry| entry.is_dir);
-    let mut dated: Vec<(u64, PathBuf)> = entries.filter_map(|entry| Some((since(&entry.name)?, dir.join(&entry.name)))).collect();
-    dated.sort();
-    let sized: Vec<(u64, PathBuf, u64)> = dated
-        .into_iter()
-        .map(|(ms, path)| {
-            let bytes = bytes_below(core, &path);
-            (ms, path, bytes)
-        })
-        .collect();
-    let mut total: u64 = sized.iter().map(|(_, _, bytes)| bytes).sum();
-    for (ms, path, bytes) in sized {
+    let all = quarantined(core)?;
+    let mut total: u64 = all.iter().map(|entry| entry.bytes).sum();
+    for Quarantined { since_ms, name, bytes } in all {
         let is_over = total > core.config.quarantine_bytes_max;
-        if ms + limits::QUARANTINE_GRACE_MS >= now && !is_over {
+        if since_ms + limits::QUARANTINE_GRACE_MS >= now && !is_over {
             continue;
         }
+        let path = layout::quarantine_dir(&core.config.data_dir).join(name);
         match disk.remove_dir_all(&path) {
             Ok(()) => {
                 total -= bytes;

@@ -28,7 +28,7 @@ async fn a_node_that_leaves_takes_nothing_new_and_is_empty_once_owners_have_what
     let leaving = &cluster.node("a").broker;
     cluster.net.fail("a", "b", Fault::Cut);
     produce(cluster.node("a"), "kept").await.expect("accepted");
-    assert!(!leaving.is_drained(), "it does not leave");
+    assert!(leaving.drained().is_none(), "it does not leave");
 
     cluster.catalog.drain("a", true);
     let (tenant, orders) = (tenant(), name("orders"));
@@ -42,19 +42,25 @@ async fn a_node_that_leaves_takes_nothing_new_and_is_empty_once_owners_have_what
     }
     produce(cluster.node("b"), "elsewhere").await.expect("others take it");
     sleep(Duration::from_secs(60)).await;
-    assert!(!leaving.is_drained(), "the owner has not got it");
+    assert!(leaving.drained().is_none(), "the owner has not got it");
 
     cluster.net.heal();
     cluster.settle_down().await;
-    while !leaving.is_drained() {
+    while leaving.drained().is_none() {
         sleep(Duration::from_millis(50)).await;
     }
     let mut stored: Vec<String> = replay_all(cluster.node("b"), "orders", 1).await.into_iter().map(|(_, payload)| payload).collect();
     stored.sort_unstable();
     assert_eq!(stored, ["elsewhere", "kept"]);
+    let before = leaving.drained();
     cluster.catalog.drain("a", false);
-    assert!(!leaving.is_drained());
+    assert!(leaving.drained().is_none());
     produce(cluster.node("a"), "again").await.expect("it stays after all");
+    cluster.catalog.drain("a", true);
+    while leaving.drained().is_none() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_ne!(leaving.drained(), before, "what it said before is not of this time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +73,7 @@ async fn a_node_that_leaves_is_not_empty_while_a_message_is_being_produced_at_it
     let mut committing = Box::pin(leaving.produce_committed(&tenant, &orders, vec![to_b("under way")]));
     assert!((&mut committing).now_or_never().is_none(), "it waits for the owner");
     cluster.catalog.drain("a", true);
-    assert!(!leaving.is_drained(), "one is under way");
+    assert!(leaving.drained().is_none(), "one is under way");
     drop(committing);
-    assert!(leaving.is_drained(), "whoever sent it has left");
+    assert!(leaving.drained().is_some(), "whoever sent it has left");
 }

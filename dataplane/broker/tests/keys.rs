@@ -289,7 +289,7 @@ fn now(cluster: &Cluster) -> TopicRecord {
 /// What becomes of the topic meanwhile.
 enum Meanwhile {
     Nothing,
-    Grows(TopicRecord, TopicRecord),
+    Grows(Box<(TopicRecord, TopicRecord)>),
     Moves,
 }
 
@@ -301,7 +301,7 @@ async fn storm(seed: u64, victim: Option<&str>, meanwhile: Meanwhile) {
     // Longer than all of it takes.
     let lasting = |record: TopicRecord| TopicRecord { dedup_window_ms: 3_600_000, ..record };
     let (mut record, grown) = match meanwhile {
-        Meanwhile::Grows(record, grown) => (lasting(record), Some(lasting(grown))),
+        Meanwhile::Grows(records) => (lasting(records.0), Some(lasting(records.1))),
         Meanwhile::Nothing | Meanwhile::Moves => (lasting(owned_by(orders(3), &NODES)), None),
     };
     cluster.catalog.put(record.clone());
@@ -460,7 +460,7 @@ async fn what_is_sent_until_it_is_answered_is_stored_once_though_the_topic_grows
     for seed in 200..210 {
         let victim = (seed % 2 == 0).then(|| NODES[usize::try_from(seed % 3).expect("small")]);
         let (record, grown) = growing();
-        storm(seed, victim, Meanwhile::Grows(record, grown)).await;
+        storm(seed, victim, Meanwhile::Grows(Box::new((record, grown)))).await;
     }
 }
 

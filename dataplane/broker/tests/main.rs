@@ -3,6 +3,7 @@
 
 mod apart;
 mod attachments;
+mod budgets;
 mod copying;
 mod damage;
 mod draining;
@@ -19,6 +20,7 @@ mod keys;
 mod lost_wal;
 mod model;
 mod moves;
+mod moves_ended;
 mod net;
 mod owners;
 mod park;

@@ -29,7 +29,7 @@ pub fn spread() -> TopicRecord {
 }
 
 /// Each node sees the catalog a little later than it changes, and another little later.
-async fn cluster(seed: u64) -> Cluster {
+pub async fn cluster(seed: u64) -> Cluster {
     let cluster = Cluster::start_lagging(seed).await;
     cluster.catalog.put(spread());
     seen_by_all().await;
@@ -55,7 +55,7 @@ pub fn begin(cluster: &Cluster, to: &str, token: u128) {
     cluster.catalog.apply(command).expect("begun");
 }
 
-fn abort(cluster: &Cluster, token: u128) -> bool {
+pub fn abort(cluster: &Cluster, token: u128) -> bool {
     cluster.catalog.apply(Command::AbortMove { at: at(&cluster.catalog), token: MoveToken(token) }).is_ok()
 }
 
@@ -80,7 +80,7 @@ pub async fn until_at(cluster: &Cluster, to: &str) {
     timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| stuck());
 }
 
-async fn until_frozen(cluster: &Cluster) {
+pub async fn until_frozen(cluster: &Cluster) {
     until("the partition is frozen", || owner(&cluster.catalog).is_frozen()).await;
 }
 
@@ -96,7 +96,7 @@ pub async fn put(node: &Node, payload: &str) {
 }
 
 /// Takes messages of any partition.
-async fn take(node: &Node, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
+pub async fn take(node: &Node, messages_max: usize, wait_ms: u64) -> Vec<Delivery> {
     take_of(node, None, messages_max, wait_ms).await
 }
 
@@ -119,7 +119,7 @@ pub fn wanted(partition: Option<PartitionIndex>, messages_max: usize, wait_ms: u
 }
 
 /// Owner-synchronous, until it is taken; while a partition moves it may be refused, and has not been stored then.
-async fn commit(node: &Node, payload: &str) {
+pub async fn commit(node: &Node, payload: &str) {
     loop {
         let payload = Bytes::copy_from_slice(payload.as_bytes());
         let message = NewMessage { key: None, partition: Some(INDEX), headers: Vec::new(), idempotency_key: None, payload };
@@ -132,7 +132,7 @@ async fn commit(node: &Node, payload: &str) {
     }
 }
 
-async fn ack(node: &Node, delivery: &Delivery) -> bool {
+pub async fn ack(node: &Node, delivery: &Delivery) -> bool {
     try_ack(node, delivery).await.is_ok()
 }
 
@@ -152,7 +152,7 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<(u64, String)> {
 }
 
 /// So long that a few of them fill a segment.
-fn long(n: usize) -> String {
+pub fn long(n: usize) -> String {
     format!("{n:04}{}", "x".repeat(5_000))
 }
 
@@ -736,7 +736,7 @@ async fn a_copy_that_was_served_stays_though_the_catalog_is_put_back_to_before_i
     assert_eq!(stored(&cluster).await, ["0000", "0001"]);
     let dir = format!("/data/topics/default/{ID}/p00001");
     let said = mark::read(&cluster.members[2].disk, dir.as_ref()).expect("read");
-    assert_eq!(said, Some(Copy::Served(owner(&cluster.catalog).epoch)));
+    assert_eq!(said.map(|said| said.copy), Some(Copy::Served(owner(&cluster.catalog).epoch)));
     cluster.kill("c");
     cluster.catalog.put(spread());
     cluster.revive("c").await;

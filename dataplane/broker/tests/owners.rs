@@ -285,7 +285,7 @@ async fn children_whose_node_is_away_hold_up_none_of_the_others_and_their_lag_is
     cluster.revive("c").await;
     sleep(Duration::from_secs(30)).await;
     for child in &children {
-        assert_eq!(at_owners(&cluster, child).await, [sent.clone()], "{}", child.name);
+        assert_eq!(at_owners(&cluster, child).await, std::slice::from_ref(&sent), "{}", child.name);
     }
 }
 

@@ -15,9 +15,9 @@ use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
 use veena_broker::ports::{BrokerConfig, BrokerPorts, Peers};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, Entropy, Frozen, Key, LeaderPort,
-    LogIndex, Move, Offset, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId, TopicName,
-    TopicRecord, WallClock, Witness,
+    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
+    LeaderPort, LogIndex, Move, Offset, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId,
+    TopicName, TopicRecord, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -207,9 +207,12 @@ impl FakeCatalog {
         let node = veena_contract::NodeId(Arc::from(node));
         self.change(|view| {
             if draining {
+                // Each time under a mark of its own.
+                view.marks.insert(node.clone(), DrainMark(view.applied.0.into()));
                 view.draining.insert(node);
             } else {
                 view.draining.remove(&node);
+                view.marks.remove(&node);
             }
         });
     }

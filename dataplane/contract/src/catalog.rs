@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ids::{LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
+use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
 use crate::names::TopicName;
 use crate::problem::Effect;
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
@@ -25,6 +25,8 @@ pub struct CatalogView {
     pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
     /// The nodes that are being taken out of the cluster: they get nothing new.
     pub draining: OrdSet<NodeId>,
+    /// Which time it is, of each of them.
+    pub marks: OrdMap<NodeId, DrainMark>,
     /// Those of them that have nothing any more and do not come back.
     pub leaving: OrdSet<NodeId>,
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::catalog::BoxFuture;
 use crate::ids::NodeId;
 use crate::peer::{NodeDirectory, PeerAddr};
@@ -130,6 +132,9 @@ pub trait Members: NodeDirectory {
 
     /// Does it vote on metadata, as far as is known?
     fn is_voter(&self, node: &NodeId) -> bool;
+
+    /// What another member says of itself, as it says it ([`PeerOp::NODE_STATUS`](crate::PeerOp::NODE_STATUS)); or why that is not known.
+    fn status(&self, node: &NodeId) -> BoxFuture<'_, Result<Bytes, String>>;
 
     /// What stands in the way of taking a member out, in order. Empty when it could leave now, and for a node that is none.
     fn obstacles(&self, node: &NodeId) -> Vec<Obstacle>;

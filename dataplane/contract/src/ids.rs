@@ -134,6 +134,11 @@ hex_id! {
     MoveToken(u128, 32)
 }
 
+hex_id! {
+    /// One time of being taken out of the cluster, minted at random by whoever asks for it: what was seen of a former time says nothing of it.
+    DrainMark(u128, 32)
+}
+
 /// The customer boundary: owner of names, quotas and users.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -22,8 +22,8 @@ pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, Pr
 pub use clock::{Entropy, WallClock};
 pub use cluster::{ForgetError, Member, Members, Obstacle, ObstacleCode, Standing};
 pub use ids::{
-    AttachEpoch, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId,
-    TopicId, WalSeq,
+    AttachEpoch, DrainMark, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId,
+    TenantId, TopicId, WalSeq,
 };
 pub use names::{HeaderName, IdempotencyKey, InvalidName, Key, TopicName};
 pub use peer::{

@@ -134,6 +134,9 @@ pub const DISPATCH_PACED_RECORDS_MAX: usize = 512;
 pub const UNDISPATCHED_NODE_BYTES_MAX: usize = 192 * 1024 * 1024;
 /// How many undispatched bytes one partition may have; over it, produce to that partition is refused.
 pub const UNDISPATCHED_PARTITION_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many undispatched bytes one tenant may have at one node, those in files included; over it, produce to its partitions that take nothing
+/// is refused: a half of what may be in files, so that a tenant whose owners are away leaves room for others.
+pub const UNDISPATCHED_TENANT_BYTES_MAX: u64 = PARKED_NODE_BYTES_MAX / 2;
 /// A destination that failed this many passes in a row is parked when it is in the way: some two seconds after the first error.
 pub const PARK_AFTER_PASSES: u32 = 6;
 /// A destination whose pass is under way for this long is parked when it is in the way.
@@ -272,7 +275,7 @@ const _: () = assert!(PRODUCE_BATCH_BYTES_MAX < WAL_STAGED_BYTES_MAX);
 const _: () = assert!((REROUTE_BYTES_MAX + WAL_RECORD_BYTES_MAX) * REROUTES_AT_ONCE_MAX < WAL_STAGED_BYTES_MAX / 2);
 const _: () = assert!(UNDISPATCHED_PARTITION_BYTES_MAX < UNDISPATCHED_NODE_BYTES_MAX);
 const _: () = assert!(SCHEMA_BYTES_MAX <= SCHEMA_TOPIC_BYTES_MAX && SCHEMA_TOPIC_BYTES_MAX <= SCHEMA_CLUSTER_BYTES_MAX);
-const _: () = assert!((UNDISPATCHED_PARTITION_BYTES_MAX as u64) < PARKED_NODE_BYTES_MAX);
+const _: () = assert!((UNDISPATCHED_PARTITION_BYTES_MAX as u64) < UNDISPATCHED_TENANT_BYTES_MAX);
 const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
 
 /// The shortest cluster secret, in characters: random ones of this length cannot be found by trying.
@@ -349,6 +352,18 @@ pub const MOVE_PIECE_BYTES: usize = 1024 * 1024;
 pub const MOVE_REST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Or after so many rounds of copying: what is written as fast as it can be copied would never move otherwise.
 pub const MOVE_ROUNDS_MAX: u32 = 16;
+/// A file that is copied is synced each time so much more of it has come: synced at once in the end, it would hold up everybody's syncs.
+pub const MOVE_SYNC_BYTES: u64 = 4 * 1024 * 1024;
+/// How long a node that is used pauses at most after a piece of a copy; otherwise as long as the piece took it.
+pub const MOVE_PAUSE_MS_MAX: u64 = 200;
+/// A copy that was all there and did not fit together so often is given up: made once more, it would be the same.
+pub const MOVE_MISFITS_MAX: u32 = 2;
+/// A move whose files cannot be read or written this many times one after the other, with the pauses between them about a minute, is given up.
+pub const MOVE_FAILURES_MAX: u32 = 30;
+/// How many moves that it has given up a node remembers, to tell why.
+pub const MOVES_ENDED_KEPT_MAX: usize = 64;
+/// How many directories that it has set aside a node tells one by one.
+pub const QUARANTINE_LISTED_MAX: usize = 100;
 /// How long one piece of a copy may take.
 pub const MOVE_PIECE_MS_MAX: u64 = 10_000;
 /// How long handing a partition over may take, with the change of metadata that records it.
@@ -380,8 +395,10 @@ pub const MOVES_MAX: usize = 8;
 pub const MOVES_PER_NODE_MAX: usize = 4;
 /// A move whose target is alive and has not taken over within this time after the owner had stopped is aborted, so that the owner goes on.
 pub const MOVE_FROZEN_MS_MAX: u64 = 30_000;
-/// How long a partition whose move was aborted is left where it is.
+/// How long a partition whose move was aborted is left where it is; twice as long each time.
 pub const MOVE_REST_MS: u64 = 60_000;
+/// The same, at most.
+pub const MOVE_REST_MS_MAX: u64 = 3_600_000;
 /// Partitions are moved for balance only after the members have been the same, and all there, for this long.
 pub const REBALANCE_AFTER_MS: u64 = 30_000;
 /// How many voters stay when a node is decommissioned.
@@ -403,6 +420,7 @@ pub const PROMOTE_AGAIN_MS: u64 = 1_000;
 const _: () = {
     assert!(MEMBER_ANSWER_MS_MAX + MEMBER_WATCH_MS < MEMBER_SILENT_MS && MEMBER_SILENT_MS < MEMBER_DEAD_MS, "a lost answer is no silence");
     assert!(MOVES_PER_NODE_MAX <= MOVES_MAX);
+    assert!(MOVE_REST_MS <= MOVE_REST_MS_MAX && MOVE_PAUSE_MS_MAX * 10 <= MOVE_PIECE_MS_MAX, "a pause is no failure");
     assert!(PEER_KEEP_ALIVE_MS * 3 <= PEER_SILENCE_MS_MAX, "a lost probe or two are no silence");
     assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");
     assert!(OWNER_CATCH_UP_MS_MAX < OWNER_ANSWER_MS_MAX);

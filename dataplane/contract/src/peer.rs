@@ -96,8 +96,11 @@ impl PeerOp {
     /// What came in under idempotency keys, from the owner of the partition that they led to before their topic grew.
     pub const OWNER_LOOK_UP_KEYS: Self = Self(21);
 
+    /// What a node says of itself: what it has to do yet, what it has set aside, what comes to it. JSON, to which fields may be added.
+    pub const NODE_STATUS: Self = Self(22);
+
     /// The registry: every number that was ever given. Only grows.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RAFT_APPEND,
         Self::RAFT_VOTE,
         Self::RAFT_SNAPSHOT,
@@ -119,6 +122,7 @@ impl PeerOp {
         Self::OWNER_FREEZE,
         Self::OWNER_PRODUCE_KEYED,
         Self::OWNER_LOOK_UP_KEYS,
+        Self::NODE_STATUS,
     ];
 }
 
@@ -354,7 +358,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_call_is_unique_and_never_changes() {
-        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]);
+        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttachEpoch, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
+use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::limits;
 use crate::names::TopicName;
 
@@ -376,11 +376,17 @@ pub enum Command {
         node: NodeId,
         /// Is it?
         draining: bool,
+        /// Which time it is. One that is being taken out already keeps the mark it has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<DrainMark>,
     },
     /// Lets a node go that is being taken out and has no partitions. From here on that is not taken back: it ceases to be a member.
     LetGo {
         /// Which node.
         node: NodeId,
+        /// The time of being taken out in which it has said that it has nothing. Of another time that says nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<DrainMark>,
     },
     /// Forgets that a node was taken out. Proposed when it has long ceased to be a member.
     NodeGone {

@@ -1,7 +1,7 @@
 //! Which rows show which sentence of the contract. An item is a section and what it says; every text in backticks must be compared with by
 //! one of the item's rows. A gate checks that each named row exists, that each row is named, and that each text is compared with.
 
-/// The sentences of sections 1.0 to 1.4, 2.1, 2.2, 2.4, 3, 5 and 12 that one node without security can show, each with the rows that show it.
+/// The sentences of sections 1.0 to 1.4, 1.6, 2.1, 2.2, 2.4, 3, 5 and 12 that one node without security can show, each with the rows that show it.
 pub const COVERAGE: &[(&str, &[&str])] = &[
     // 1.0 Conventions
     (
@@ -456,6 +456,12 @@ pub const COVERAGE: &[(&str, &[&str])] = &[
     ("1.4 healthz 503 `{\"status\":\"shutting down\"}` and readyz 503 after SIGTERM", &["a_stopping_node_says_so"]),
     ("1.4 readyz 200 `ready`", &["a_ready_node_says_ready"]),
     ("1.4 metrics: Prometheus text", &["metrics_are_prometheus_text_under_our_prefix", "metrics_name_no_raw_path"]),
+    // 1.6 Cluster
+    ("1.6 members", &["a_node_alone_is_the_only_member"]),
+    ("1.6 members in detail: node_status and the rest", &["a_member_in_detail_says_how_it_is", "what_was_set_aside_is_told_one_by_one"]),
+    ("1.6 moves", &["on_a_node_alone_nothing_moves"]),
+    ("1.6 decommission, dry run, cancel, forget: 404, 400", &["a_member_that_is_none_is_neither_taken_out_nor_forgotten"]),
+    ("1.6 abort: 404", &["a_move_that_is_none_is_not_aborted"]),
     // 2 Errors
     (
         "2.2 `schema incompatible with previous version`",
@@ -642,6 +648,10 @@ pub const NOT_ON_ONE_NODE: &[(&str, &str)] = &[
         "takes a node without leader: see `veena::cluster`; or an expired certificate",
     ),
     ("1.4 metrics on http.metrics_addr; pprof", "a listener of its own, not the server of this table"),
+    (
+        "1.6 status_error, decommission_blocked, a move with worker and worker_error, 204, 202, 409, 503",
+        "takes several nodes: see `veena::moves`, `api::cluster`",
+    ),
     (
         "2.3 owner known dead; not applied; may have been applied; client went away",
         "takes a second node that owns the partition: see `api::problem`",

@@ -38,6 +38,25 @@ impl Partition {
         Ok((serving, end))
     }
 
+    /// Opens the log anew, which steps over damage in its published end and begins a segment behind it. Leases go on.
+    ///
+    /// # Errors
+    /// [`NotOpen`] when it cannot be opened now; it is tried again as after any failure of its writer.
+    pub async fn open_anew(self: &Arc<Self>, core: &Arc<Core>) -> Result<Arc<Serving>, NotOpen> {
+        let mut slot = Arc::clone(&self.owner).lock_owned().await;
+        let (partition, worker) = (Arc::clone(self), Arc::clone(core));
+        let work = move || {
+            if matches!(*slot, OwnerSlot::Open(_)) {
+                partition.fail_slot(&worker, &mut slot);
+            }
+            if let OwnerSlot::Failed { retry_at, .. } = &mut *slot {
+                *retry_at = worker.now_ms();
+            }
+            partition.open_slot(&worker, &mut slot)
+        };
+        core.ports.write_io.run(work).await
+    }
+
     /// The move has ended without effect: this node goes on. Says whether it was stopped.
     pub fn thaw_slot(&self, slot: &mut OwnerSlot) -> bool {
         match std::mem::replace(slot, OwnerSlot::Closed) {

@@ -104,11 +104,24 @@ fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessa
     if core.dispatch.bytes() > core.config.undispatched_bytes_max {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }
-    if partition.queue.lock().bytes() > core.config.undispatched_partition_bytes_max as u64 {
+    let (bytes, is_held_up) = {
+        let queue = partition.queue.lock();
+        (queue.bytes(), queue.failed_passes() > 0)
+    };
+    // What goes on empties by itself, and is refused nothing for what does not.
+    let is_over = is_held_up && tenant_bytes(core, &target.record.tenant) > core.config.undispatched_tenant_bytes_max;
+    if is_over || bytes > core.config.undispatched_partition_bytes_max as u64 {
         return Err(ProduceError::OwnerDown);
     }
     let destination = Core::destination_of(&target.record, partition.id.index);
     Ok(WalEntry { kind: RecordKind::Accept, destination, body: body(message) })
+}
+
+/// What waits here for partitions of a tenant, in memory and in files.
+fn tenant_bytes(core: &Core, tenant: &TenantId) -> u64 {
+    let view = core.ports.catalog.view();
+    let is_its = |partition: &Arc<Partition>| view.topic_by_id(partition.id.topic).is_some_and(|record| record.tenant == *tenant);
+    core.dispatch.active().iter().filter(|partition| is_its(partition)).map(|partition| partition.queue.lock().bytes()).sum()
 }
 
 async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {

@@ -66,6 +66,8 @@ pub async fn produce_committed(
         request.send(core, &target).await;
     }
     request.close(&ProduceError::OwnerDown);
+    let repeats = request.outcomes.values().filter(|outcome| outcome.as_ref().is_ok_and(|committed| committed.is_replayed));
+    core.metrics.idempotent_repeats.add(repeats.count() as u64);
     Ok(request.outcomes.into_values().collect())
 }
 

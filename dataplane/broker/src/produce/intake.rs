@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use veena_contract::DrainMark;
+
 use crate::core::Core;
 use crate::errors::ProduceError;
 
@@ -9,6 +11,13 @@ use crate::errors::ProduceError;
 #[derive(Debug, Default)]
 pub struct Intake {
     under_way: AtomicUsize,
+}
+
+impl Intake {
+    /// How many produces are under way; on a node alone nobody counts them.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
 }
 
 /// A produce that was let in.
@@ -38,22 +47,24 @@ pub fn enter(core: &Core) -> Result<Entered<'_>, ProduceError> {
 }
 
 /// Is this node being taken out of its cluster, as far as it knows?
-fn is_draining(core: &Core) -> bool {
+#[must_use]
+pub fn is_draining(core: &Core) -> bool {
     core.ports.peers.as_ref().is_some_and(|peers| core.ports.catalog.view().draining.contains(&peers.me))
 }
 
 /// Does this node take no messages any more, and are all that it took committed at their owners? Then others have everything that came in
-/// here. Once it is so it stays so, for as long as the node drains.
+/// here. Says under which mark that is so: as long as the node has that mark it stays so. Under the next one it has to be found out anew, since
+/// there may have been messages in between.
 #[must_use]
-pub fn is_drained(core: &Core) -> bool {
-    if !is_draining(core) {
-        return false;
-    }
+pub fn drained(core: &Core) -> Option<DrainMark> {
+    // Before all others: what was let in under a later mark, or between the two, is none of this one's.
+    let mark = *core.ports.catalog.view().marks.get(&core.ports.peers.as_ref()?.me)?;
     fence(Ordering::SeqCst);
     if core.intake.under_way.load(Ordering::SeqCst) > 0 {
-        return false;
+        return None;
     }
     // In the order of their way, so that none slips by: staged, synced, queued or in a file; the checkpoint of what is in none of them.
     let status = core.wal.status();
-    status.staged_bytes == 0 && core.dispatch.done_below(&core.orphans) >= status.durable_end && core.dispatch.queued() == 0
+    let is_empty = status.staged_bytes == 0 && core.dispatch.done_below(&core.orphans) >= status.durable_end && core.dispatch.queued() == 0;
+    is_empty.then_some(mark)
 }

@@ -11,7 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-pub use cluster::{ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, Reason};
+pub use cluster::{
+    AbortedMove, ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, NodeMove, NodeStatus,
+    Quarantine, QuarantinedCopy, Reason,
+};
 pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,

@@ -3,7 +3,7 @@
 use reqwest::Method;
 
 use super::{Client, NO_BODY};
-use crate::bodies::{ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted};
+use crate::bodies::{ClusterMember, ClusterMembers, ClusterMoves, Decommission, Forgotten, MoveAborted};
 use crate::error::ClientError;
 use crate::routes::Route;
 
@@ -29,9 +29,8 @@ impl Client {
     ///
     /// # Errors
     /// As the server refuses.
-    pub async fn cluster_moves(&self) -> Result<Vec<ClusterMove>, ClientError> {
-        let answer: ClusterMoves = self.get(self.v1(&["cluster", "moves"]).with("detail", "true")).await?;
-        Ok(answer.moves)
+    pub async fn cluster_moves(&self) -> Result<ClusterMoves, ClientError> {
+        self.get(self.v1(&["cluster", "moves"]).with("detail", "true")).await
     }
 
     /// `POST /v1/cluster/members/{id}/decommission`: begins to take a member out.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord};
+use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -20,6 +20,8 @@ struct Dump {
     topics: Vec<TopicRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     draining: Vec<NodeId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    marks: Vec<(NodeId, DrainMark)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     leaving: Vec<NodeId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -43,6 +45,7 @@ impl State {
             applied: self.view.applied,
             topics: topics.collect(),
             draining: self.view.draining.iter().cloned().collect(),
+            marks: self.view.marks.iter().map(|(node, mark)| (node.clone(), *mark)).collect(),
             leaving: self.view.leaving.iter().cloned().collect(),
             former: self.former.to_vec(),
         };
@@ -71,6 +74,7 @@ impl State {
         let mut state = Self { lineage: dump.lineage, former: dump.former.into(), ..Self::default() };
         state.view.applied = dump.applied;
         state.view.draining = dump.draining.into_iter().collect();
+        state.view.marks = dump.marks.into_iter().collect();
         state.view.leaving = dump.leaving.into_iter().collect();
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {

@@ -49,6 +49,7 @@ impl State {
         former.drain(..former.len().saturating_sub(limits::FORMER_LIVES_MAX));
         let mut next = Self { lineage: Some(lineage), former: Arc::from(former), ..self.clone() };
         next.view.draining.clear();
+        next.view.marks.clear();
         next.view.leaving.clear();
         next
     }
@@ -87,9 +88,9 @@ mod tests {
         let (draining, leaving) = (NodeId("a".into()), NodeId("b".into()));
         let mut first = State { lineage: Some(LineageId(1)), ..State::default() };
         for node in [&draining, &leaving] {
-            first.apply(Command::SetDraining { node: node.clone(), draining: true }).expect("marked");
+            first.apply(Command::SetDraining { node: node.clone(), draining: true, mark: None }).expect("marked");
         }
-        first.apply(Command::LetGo { node: leaving }).expect("it has nothing");
+        first.apply(Command::LetGo { node: leaving, mark: None }).expect("it has nothing");
         assert_eq!((first.view().draining.len(), first.view().leaving.len()), (2, 1));
         let second = first.begin_life(LineageId(2), Vec::new(), None);
         assert_eq!((second.view().draining.len(), second.view().leaving.len()), (0, 0));

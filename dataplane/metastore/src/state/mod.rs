@@ -108,11 +108,10 @@ impl State {
             Command::FreezePartition { at, token, end } => self.freeze_partition(&at, token, end),
             Command::FlipOwner { at, token } => self.flip_owner(&at, token),
             Command::AbortMove { at, token } => self.abort_move(&at, token),
-            Command::SetDraining { node, draining } => self.set_draining(node, draining),
-            Command::LetGo { node } => self.let_go(node),
+            Command::SetDraining { node, draining, mark } => self.set_draining(node, draining, mark),
+            Command::LetGo { node, mark } => self.let_go(node, mark),
             Command::NodeGone { node } => {
-                self.view.draining.remove(&node);
-                self.view.leaving.remove(&node);
+                self.unmark(&node);
                 Ok(())
             }
         }

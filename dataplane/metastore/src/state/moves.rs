@@ -2,7 +2,7 @@
 //! And nodes that are emptied and leave.
 
 use veena_contract::records::{CommandError, Frozen, Move};
-use veena_contract::{MoveToken, NodeId, Offset, Ownership, PartitionAt, TopicRecord, sabotage};
+use veena_contract::{DrainMark, MoveToken, NodeId, Offset, Ownership, PartitionAt, TopicRecord, sabotage};
 
 use super::State;
 
@@ -57,22 +57,35 @@ impl State {
         })
     }
 
-    pub(super) fn set_draining(&mut self, node: NodeId, draining: bool) -> Result<(), CommandError> {
+    pub(super) fn set_draining(&mut self, node: NodeId, draining: bool, mark: Option<DrainMark>) -> Result<(), CommandError> {
         if draining {
-            self.view.draining.insert(node);
+            self.view.draining.insert(node.clone());
+            if let Some(mark) = mark {
+                self.view.marks.entry(node).or_insert(mark);
+            }
         } else if self.view.leaving.contains(&node) {
             return Err(CommandError::NodeChanged { node, reason: "has given everything away and is leaving the cluster".to_owned() });
         } else {
-            self.view.draining.remove(&node);
+            self.unmark(&node);
         }
         Ok(())
     }
 
-    /// Judged here, where no command for it can come between.
-    pub(super) fn let_go(&mut self, node: NodeId) -> Result<(), CommandError> {
+    /// Forgets that a node was being taken out.
+    pub(super) fn unmark(&mut self, node: &NodeId) {
+        self.view.draining.remove(node);
+        self.view.marks.remove(node);
+        self.view.leaving.remove(node);
+    }
+
+    /// Judged here, where no command for it can come between. `mark` names the time in which the node has said that it is empty: it may have been
+    /// kept since, have taken messages, and be taken out once more.
+    pub(super) fn let_go(&mut self, node: NodeId, mark: Option<DrainMark>) -> Result<(), CommandError> {
         let is_its = |owner: &Ownership| owner.node == node || owner.moving.as_ref().is_some_and(|moving| moving.to == node);
         let reason = if !self.view.draining.contains(&node) {
             "is not being decommissioned"
+        } else if self.view.marks.get(&node) != mark.as_ref() && !self.view.leaving.contains(&node) {
+            "has been kept since it said that it has nothing"
         } else if self.view.by_id.values().flat_map(|topic| &topic.owners).any(is_its) {
             "has partitions"
         } else {

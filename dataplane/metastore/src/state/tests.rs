@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
-    AttachEpoch, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex, Reroute, SchemaVersion,
-    StreamId, TenantId, TopicId, TopicName, TopicRecord,
+    AttachEpoch, DrainMark, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex, Reroute,
+    SchemaVersion, StreamId, TenantId, TopicId, TopicName, TopicRecord,
 };
 
 use super::State;
@@ -551,6 +551,10 @@ fn any_node() -> impl Strategy<Value = NodeId> {
     prop::sample::select(vec!["x", "y", "z"]).prop_map(node_id)
 }
 
+fn any_mark() -> impl Strategy<Value = Option<DrainMark>> {
+    prop::option::of((0..2_u128).prop_map(DrainMark))
+}
+
 fn any_token() -> impl Strategy<Value = MoveToken> {
     (0..3_u128).prop_map(MoveToken)
 }
@@ -593,8 +597,8 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (any_place(), any_token(), 0..3_u64).prop_map(|(at, token, end)| Command::FreezePartition { at, token, end: Offset(end) }),
         3 => (any_place(), any_token()).prop_map(|(at, token)| Command::FlipOwner { at, token }),
         1 => (any_place(), any_token()).prop_map(|(at, token)| Command::AbortMove { at, token }),
-        1 => (any_node(), any::<bool>()).prop_map(|(node, draining)| Command::SetDraining { node, draining }),
-        1 => any_node().prop_map(|node| Command::LetGo { node }),
+        1 => (any_node(), any::<bool>(), any_mark()).prop_map(|(node, draining, mark)| Command::SetDraining { node, draining, mark }),
+        1 => (any_node(), any_mark()).prop_map(|(node, mark)| Command::LetGo { node, mark }),
         1 => any_node().prop_map(|node| Command::NodeGone { node }),
     ]
 }

@@ -1,7 +1,7 @@
 //! The leader looks after partitions and members: what has to move is begun, what is stuck is ended, who has nothing left is let go. The
 //! moves themselves are made by those between whom they are made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::watch::Watch;
 const EVERY: Duration = Duration::from_millis(limits::CONTROL_EVERY_MS);
 const FROZEN: Duration = Duration::from_millis(limits::MOVE_FROZEN_MS_MAX);
 const REST: Duration = Duration::from_millis(limits::MOVE_REST_MS);
+const REST_MAX: Duration = Duration::from_millis(limits::MOVE_REST_MS_MAX);
 const STEADY: Duration = Duration::from_millis(limits::REBALANCE_AFTER_MS);
 const GONE: Duration = Duration::from_millis(limits::DRAINED_MARK_MS);
 
@@ -27,17 +28,28 @@ const GONE: Duration = Duration::from_millis(limits::DRAINED_MARK_MS);
 #[derive(Debug, Default)]
 struct Memory {
     moves: BTreeMap<MoveToken, Moving>,
-    resting: BTreeMap<(TopicId, PartitionIndex), Instant>,
+    resting: BTreeMap<(TopicId, PartitionIndex), Rest>,
     /// The members as they were last, and since when.
     members: Option<(Vec<Seat>, Instant)>,
     gone: BTreeMap<NodeId, Instant>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Moving {
     at: (TopicId, PartitionIndex),
+    to: NodeId,
     epoch: OwnershipEpoch,
     frozen_since: Option<Instant>,
+}
+
+/// A partition whose moves were aborted. Each time it is left alone for longer: what keeps it may last.
+#[derive(Clone, Debug)]
+struct Rest {
+    until: Instant,
+    pause: Duration,
+    epoch: OwnershipEpoch,
+    /// To whom it was not moved.
+    failed: BTreeSet<NodeId>,
 }
 
 impl Memory {
@@ -64,7 +76,8 @@ impl Memory {
                 .filter(|(_, moving)| moving.frozen_since.is_some_and(|since| lasts(&since, FROZEN)))
                 .map(|(token, _)| *token)
                 .collect(),
-            resting: self.resting.keys().copied().collect(),
+            resting: self.resting.iter().filter(|(_, rest)| rest.until > now).map(|(at, _)| *at).collect(),
+            failed: self.resting.iter().flat_map(|(at, rest)| rest.failed.iter().map(|to| (*at, to.clone()))).collect(),
             gone: self.gone.iter().filter(|(_, since)| lasts(since, GONE)).map(|(node, _)| node.clone()).collect(),
         }
     }
@@ -77,17 +90,22 @@ impl Memory {
                 let known = before.remove(&moving.token).and_then(|known| known.frozen_since);
                 let frozen_since = moving.frozen.map(|_| known.unwrap_or(now));
                 let at = (topic.id, PartitionIndex(index));
-                self.moves.insert(moving.token, Moving { at, epoch: owner.epoch, frozen_since });
+                let to = moving.to.clone();
+                self.moves.insert(moving.token, Moving { at, to, epoch: owner.epoch, frozen_since });
             }
         }
+        let epoch_of =
+            |at: (TopicId, PartitionIndex)| view.topic_by_id(at.0).and_then(|topic| topic.owner_of(at.1)).map(|owner| owner.epoch);
+        // Remembered for longer than it rests, so that it rests longer the next time.
+        self.resting.retain(|at, rest| epoch_of(*at) == Some(rest.epoch) && rest.until + REST_MAX > now);
         // A move that is there no more without a change of the owner was aborted, by whomever: it is not begun again at once.
-        for ended in before.into_values() {
-            let owner = view.topic_by_id(ended.at.0).and_then(|topic| topic.owner_of(ended.at.1));
-            if owner.is_some_and(|owner| owner.epoch == ended.epoch) {
-                self.resting.insert(ended.at, now + REST);
-            }
+        for ended in before.into_values().filter(|ended| epoch_of(ended.at) == Some(ended.epoch)) {
+            let anew = Rest { until: now, pause: REST / 2, epoch: ended.epoch, failed: BTreeSet::new() };
+            let rest = self.resting.entry(ended.at).or_insert(anew);
+            rest.pause = (rest.pause * 2).min(REST_MAX);
+            rest.until = now + rest.pause;
+            rest.failed.insert(ended.to);
         }
-        self.resting.retain(|_, until| *until > now);
     }
 }
 
@@ -137,7 +155,7 @@ impl Controller {
                 Command::AbortMove { at, token }
             }
             Action::Unmark { node } => Command::NodeGone { node },
-            Action::LetGo { node } => Command::LetGo { node },
+            Action::LetGo { node, mark } => Command::LetGo { node, mark },
             Action::Remove { node } => {
                 return match self.metastore.remove(&node).await {
                     Ok(()) => {

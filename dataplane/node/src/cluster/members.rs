@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use veena_contract::{
-    BoxFuture, Catalog, Effect, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId, Obstacle, PeerAddr, PeerClient, Standing,
-    limits,
+    BoxFuture, Catalog, Effect, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId, Obstacle, PeerAddr, PeerCall, PeerClass,
+    PeerClient, PeerOp, Standing, limits,
 };
 use veena_metastore::{MemberError, Metastore};
 
@@ -109,6 +110,20 @@ impl Members for ClusterMembers {
 
     fn is_voter(&self, node: &NodeId) -> bool {
         self.metastore.status().members.iter().any(|member| member.is_voter && member.peer.node == *node)
+    }
+
+    fn status(&self, node: &NodeId) -> BoxFuture<'_, Result<Bytes, String>> {
+        let peer = self.metastore.address_of(node);
+        let silent = self.watch.silent(node).unwrap_or_default();
+        Box::pin(async move {
+            let peer = peer.ok_or_else(|| "it is no member".to_owned())?;
+            if !silent.is_zero() {
+                return Err(format!("it has been silent for {} s", silent.as_secs()));
+            }
+            let timeout = Duration::from_millis(limits::MEMBER_ANSWER_MS_MAX);
+            let call = PeerCall { class: PeerClass::Control, op: PeerOp::NODE_STATUS, timeout, body: Bytes::new() };
+            self.client.call(&peer, call).await.map_err(|error| error.to_string())
+        })
     }
 
     fn obstacles(&self, node: &NodeId) -> Vec<Obstacle> {

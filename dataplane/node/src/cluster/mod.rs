@@ -120,7 +120,7 @@ impl PeerPort {
         let metastore = Metastore::open(config, log, runtime, client.clone()).await?;
         gate.follow(metastore.clone());
         let watch = Arc::new(Watch::new(data.node.clone(), metastore.clone(), client.clone(), clock));
-        let service = Arc::new(Service::new(metastore.clone(), watch.clone()));
+        let service = Arc::new(Service::new(data.node.clone(), metastore.clone(), watch.clone()));
         let tasks = Tasks::new(Handle::current());
         let server = Server::new(endpoint.clone(), gate.clone(), service.clone());
         tasks.spawn("peer-server", OnExit::Shutdown, server.run(tasks.token().clone()));

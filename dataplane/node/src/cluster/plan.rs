@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use veena_contract::{
-    CatalogView, MoveToken, NodeId, Obstacle, ObstacleCode, Ownership, PartitionAt, PartitionIndex, TopicId, TopicRecord, limits,
+    CatalogView, DrainMark, MoveToken, NodeId, Obstacle, ObstacleCode, Ownership, PartitionAt, PartitionIndex, TopicId, TopicRecord, limits,
 };
 
 /// One member, as the planner sees it.
@@ -18,8 +18,8 @@ pub(super) struct Seat {
     pub is_dead: bool,
     /// Is it ready, with a clock that agrees?
     pub is_ready: bool,
-    /// Is it being taken out, and is nothing left in it?
-    pub is_drained: bool,
+    /// Is nothing left in it, and since which time of being taken out?
+    pub drained: Option<DrainMark>,
 }
 
 /// Something to do. Each of them is compared with what it was planned for, so that doing it late or twice does no harm.
@@ -30,7 +30,7 @@ pub(super) enum Action {
     /// End a move that cannot be completed.
     Abort { at: PartitionAt, token: MoveToken, why: &'static str },
     /// Record that a member has nothing any more and leaves: from here on nobody keeps it.
-    LetGo { node: NodeId },
+    LetGo { node: NodeId, mark: Option<DrainMark> },
     /// Take a member out that has been let go.
     Remove { node: NodeId },
     /// Forget that a node was being taken out: it is gone.
@@ -46,6 +46,8 @@ pub(super) struct Timing {
     pub overdue: BTreeSet<MoveToken>,
     /// Partitions that are left where they are for now.
     pub resting: BTreeSet<(TopicId, PartitionIndex)>,
+    /// To whom partitions were not moved, though it was tried: others are tried first.
+    pub failed: BTreeSet<((TopicId, PartitionIndex), NodeId)>,
     /// Nodes that are marked and have been no members for long.
     pub gone: BTreeSet<NodeId>,
 }
@@ -163,7 +165,10 @@ impl<'a> Draft<'a> {
             let is_to_go = self.view.draining.contains(from) && self.seat(from).is_some_and(|seat| seat.is_here);
             if is_to_go && self.may_move(&place) {
                 let receivers = receivers(self.view, self.seats).filter(|seat| self.has_room(&seat.node));
-                let best = receivers.min_by_key(|seat| (self.loads.get(&seat.node), self.is_beside_parent(&place, &seat.node)));
+                let best = receivers.min_by_key(|seat| {
+                    let node = &seat.node;
+                    (self.has_failed(&place, node), self.loads.get(node), self.is_beside_parent(&place, node))
+                });
                 if let Some(best) = best {
                     self.begin(&place, &best.node);
                 }
@@ -189,7 +194,7 @@ impl<'a> Draft<'a> {
             let candidates = places(self.view).filter(|place| place.owner.node == *from && self.may_move(place));
             let best = candidates.min_by_key(|place| {
                 let surplus = of_topic(place.topic, from).cast_signed() - of_topic(place.topic, to).cast_signed();
-                (self.is_beside_parent(place, to), std::cmp::Reverse(surplus), place.id())
+                (self.has_failed(place, to), self.is_beside_parent(place, to), std::cmp::Reverse(surplus), place.id())
             });
             match best {
                 Some(place) => self.begin(&place, to),
@@ -203,6 +208,10 @@ impl<'a> Draft<'a> {
             && !self.begun.contains(&place.id())
             && !self.timing.resting.contains(&place.id())
             && self.has_room(&place.owner.node)
+    }
+
+    fn has_failed(&self, place: &Place<'_>, to: &NodeId) -> bool {
+        self.timing.failed.contains(&(place.id(), to.clone()))
     }
 
     fn has_room(&self, node: &NodeId) -> bool {
@@ -241,15 +250,24 @@ impl<'a> Draft<'a> {
         };
         let ready = leaving.into_iter().find(|seat| {
             seat.is_here
-                && seat.is_drained
+                && is_drained(self.view, seat)
                 && is_empty(seat)
                 && obstacles(self.view, self.seats, &seat.node).iter().all(is_no_obstacle_at_last)
         });
         if let Some(seat) = ready {
             let node = seat.node.clone();
-            self.actions.push(if self.view.leaving.contains(&node) { Action::Remove { node } } else { Action::LetGo { node } });
+            self.actions.push(if self.view.leaving.contains(&node) {
+                Action::Remove { node }
+            } else {
+                Action::LetGo { node, mark: seat.drained }
+            });
         }
     }
+}
+
+/// Has it said that nothing is left in it, of this time of being taken out?
+fn is_drained(view: &CatalogView, seat: &Seat) -> bool {
+    seat.drained.is_some() && view.marks.get(&seat.node) == seat.drained.as_ref()
 }
 
 /// The leader leaves by being taken out.
@@ -310,7 +328,7 @@ pub(super) fn obstacles(view: &CatalogView, seats: &[Seat], node: &NodeId) -> Ve
     if waiting > 0 && moves >= limits::MOVES_MAX {
         add(ObstacleCode::MoveBudgetFull, false, format!("{waiting} partitions wait until others have been moved"));
     }
-    if view.draining.contains(node) && leaving.is_here && owned == 0 && !leaving.is_drained {
+    if view.draining.contains(node) && leaving.is_here && owned == 0 && !is_drained(view, leaving) {
         add(ObstacleCode::DispatchBacklog, false, "not all messages that were produced at it are committed at their owners".to_owned());
     }
     if leaving.is_leader {

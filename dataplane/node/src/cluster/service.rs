@@ -4,21 +4,22 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use veena_broker::Broker;
-use veena_contract::{BoxFuture, PeerOp, PeerRefusal, PeerRequest, PeerService};
+use veena_contract::{BoxFuture, NodeId, PeerOp, PeerRefusal, PeerRequest, PeerService};
 use veena_metastore::Metastore;
 
 use super::watch::Watch;
 
 /// The metastore's calls first, since without them nobody becomes ready; then the engine's, of members alone.
 pub(super) struct Service {
+    me: NodeId,
     metastore: Metastore,
     watch: Arc<Watch>,
     broker: OnceLock<Broker>,
 }
 
 impl Service {
-    pub fn new(metastore: Metastore, watch: Arc<Watch>) -> Self {
-        Self { metastore, watch, broker: OnceLock::new() }
+    pub fn new(me: NodeId, metastore: Metastore, watch: Arc<Watch>) -> Self {
+        Self { me, metastore, watch, broker: OnceLock::new() }
     }
 
     pub fn engine(&self, broker: Broker) {
@@ -31,6 +32,10 @@ impl Service {
             return Err(PeerRefusal::NotAdmitted);
         }
         let broker = self.broker.get().ok_or(PeerRefusal::NotServing)?;
+        if request.op == PeerOp::NODE_STATUS {
+            let status = veena_api::node_status(broker, &self.me).await;
+            return Ok(serde_json::to_vec(&status).expect("invariant: a status is plain data").into());
+        }
         match broker.serve_peer(request) {
             Some(served) => served.await,
             None => Err(PeerRefusal::UnknownOp),

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use veena_broker::Broker;
 use veena_contract::{
-    Catalog, LeaderPort, NodeId, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, Standing, WallClock, limits,
+    Catalog, DrainMark, LeaderPort, NodeId, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, Standing, WallClock, limits,
 };
 use veena_metastore::{Metastore, MetastoreStatus};
 
@@ -50,9 +50,9 @@ pub(super) struct Sign {
     /// Is it ready?
     #[serde(rename = "ready")]
     pub is_ready: bool,
-    /// Is it being taken out, and is nothing left in it that others do not have?
-    #[serde(rename = "drained")]
-    pub is_drained: bool,
+    /// If it is being taken out, and nothing is left in it that others do not have: which time of being taken out that is.
+    #[serde(rename = "drained_under", skip_serializing_if = "Option::is_none")]
+    pub drained: Option<DrainMark>,
     /// Is the one that asks a member, as far as it knows?
     #[serde(rename = "known")]
     pub knows_you: bool,
@@ -191,8 +191,8 @@ impl Watch {
         let is_ready = broker.is_some_and(|broker| broker.not_ready_reason().is_none())
             && self.metastore.not_ready_reason().is_none()
             && self.not_ready_reason().is_none();
-        let is_drained = broker.is_some_and(Broker::is_drained);
-        Sign { wall_ms: self.clock.now_ms(), is_ready, is_drained, ..Sign::default() }
+        let drained = broker.and_then(Broker::drained);
+        Sign { wall_ms: self.clock.now_ms(), is_ready, drained, ..Sign::default() }
     }
 
     /// Why this node should not be called ready, as its cluster sees it.
@@ -247,7 +247,7 @@ impl Watch {
                     is_here: known.silent < SILENT && known.sign.is_some(),
                     is_dead: known.silent >= DEAD,
                     is_ready: known.clock_ahead_ms.is_none() && known.sign.as_ref().is_some_and(|sign| sign.is_ready),
-                    is_drained: known.sign.is_some_and(|sign| sign.is_drained),
+                    drained: known.sign.and_then(|sign| sign.drained),
                 }
             })
             .collect();

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use veena_contract::Offset;
 
+use super::frame::Salt;
 use super::read::{LogReader, ReadError};
+use super::recover::{ScanError, scan_frames};
 use super::segment::{FileKind, Segment};
 use super::wire::{memory_len, read_full};
 
@@ -89,6 +91,29 @@ impl LogReader {
             is_sealed: at < last,
         };
         segments.iter().enumerate().map(listed).collect()
+    }
+
+    /// Reads the published frames of the last segment again: the reason, when the last of them are damaged. Nothing behind them shows that they
+    /// were there, so that a copy would end before them. Damage before them is stepped over in a copy as it is here.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`] and [`ReadError::Io`].
+    pub fn damaged_end(&self) -> Result<Option<&'static str>, ReadError> {
+        let shared = &self.shared;
+        if shared.is_closed.load(Ordering::Acquire) {
+            return Err(ReadError::Closed);
+        }
+        // In this order: what is published meanwhile is more than is asked for.
+        let promised = self.high_watermark();
+        let Some(segment) = shared.segments.read().last().cloned() else { return Ok(None) };
+        let file = segment.open_apart(shared.disk.as_ref()).map_err(ReadError::Io)?;
+        let salt = Salt::new(self.log_id(), segment.base);
+        match scan_frames(&file.as_ref(), salt, segment.base, segment.readable_len()) {
+            Ok(scan) if scan.end_offset < promised => Ok(Some("the last published frames of the log are damaged")),
+            Ok(_) => Ok(None),
+            Err(ScanError::Io(error)) => Err(ReadError::Io(error)),
+            Err(ScanError::Unsupported { .. }) => Ok(Some("the last segment of the log has frames of an unknown format")),
+        }
     }
 
     /// At most `bytes_max` bytes of a piece; fewer at its file's end, or where its published frames end, and none of a file that is not there.

@@ -1,7 +1,8 @@
 //! A copy of a log, as it comes from the log's owner piece by piece: in a directory of its own, whole segments under their names, others
 //! beside them.
 //!
-//! A segment takes its name when all of it is there, synced, read back as it was received, and its frames were checked. One whose frames are
+//! A segment takes its name when all of it is there, synced, read back as it was received, and its frames were checked. What comes of one that
+//! is still written to is checked as it comes, so that little is left to do while nobody serves the partition. One whose frames are
 //! damaged is asked for once more: what then comes with the same bytes is damaged at its owner, and is what the owner serves too.
 //!
 //! What a former life of this node had begun and not ended is thrown away; whole segments stay. A part goes on only with the segment that it
@@ -13,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::warn;
-use veena_contract::{LogId, Offset};
+use veena_contract::{LogId, Offset, limits};
 
 use super::copy::{CopyFile, CopyPiece, CopySegment};
-use super::inspect::verify_copy;
+use super::inspect::{intact_end, verify_copy};
 use super::segment::{FileKind, parse_name};
 use super::streams::StreamsSnapshot;
 use super::wire::{len64, read_full, write_full};
@@ -68,6 +69,8 @@ struct Part {
     streams: Growing,
     log: Growing,
     index: Growing,
+    /// Where the frames end that were found intact, and the offset behind them.
+    intact: Option<(u64, Offset)>,
 }
 
 /// A file that is being received.
@@ -75,7 +78,10 @@ struct Growing {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     len: u64,
+    synced: u64,
     crc: u32,
+    /// So much was read back as it was received, with this CRC.
+    read_back: (u64, u32),
     is_whole: bool,
 }
 
@@ -93,22 +99,26 @@ impl Growing {
         let path = PathBuf::from(path);
         remove(disk, &path)?;
         let file = disk.open(&path, OpenMode::CreateNew)?;
-        Ok(Self { path, file, len: 0, crc: 0, is_whole: false })
+        Ok(Self { path, file, len: 0, synced: 0, crc: 0, read_back: (0, 0), is_whole: false })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         write_full(self.file.as_ref(), bytes, self.len).map_err(|short| short.error)?;
         self.len += len64(bytes.len());
         self.crc = crc32c::crc32c_append(self.crc, bytes);
+        if self.len - self.synced >= limits::MOVE_SYNC_BYTES {
+            self.file.sync_data()?;
+            self.synced = self.len;
+        }
         Ok(())
     }
 
     /// Synced, and as it was received.
-    fn settle(&self) -> Result<(), IncomingError> {
+    fn settle(&mut self) -> Result<(), IncomingError> {
         self.file.sync_data()?;
         self.file.drop_cache()?;
         let mut buf = vec![0; READ_BACK_BYTES];
-        let (mut at, mut crc) = (0, 0);
+        let (mut at, mut crc) = self.read_back;
         loop {
             let read = read_full(self.file.as_ref(), &mut buf, at)?;
             crc = crc32c::crc32c_append(crc, &buf[..read]);
@@ -117,7 +127,12 @@ impl Growing {
                 break;
             }
         }
-        if at == self.len && crc == self.crc { Ok(()) } else { Err(IncomingError::Corrupt { path: self.path.clone() }) }
+        if at != self.len || crc != self.crc {
+            return Err(IncomingError::Corrupt { path: self.path.clone() });
+        }
+        self.read_back = (at, crc);
+        self.synced = self.len;
+        Ok(())
     }
 }
 
@@ -142,7 +157,7 @@ impl IncomingLog {
 
     /// A segment of a former life: kept if it is intact.
     fn take_up(&mut self, base: Offset, len: u64) -> Result<(), IncomingError> {
-        let report = verify_copy(self.disk.as_ref(), &FileKind::Log.path(&self.dir, base), base, self.log_id)?;
+        let report = verify_copy(self.disk.as_ref(), &FileKind::Log.path(&self.dir, base), base, self.log_id, None)?;
         if report.log_id == Some(self.log_id) && report.damage.is_empty() {
             self.whole.insert(base, Whole { len, end: report.end });
             return Ok(());
@@ -197,10 +212,16 @@ impl IncomingLog {
         if !fits {
             self.forget(base)?;
             let create = |kind| Growing::create(self.disk.as_ref(), &self.dir, kind, base);
-            let part = Part { serial, streams: create(FileKind::Streams)?, log: create(FileKind::Log)?, index: create(FileKind::Index)? };
+            let part = Part {
+                serial,
+                streams: create(FileKind::Streams)?,
+                log: create(FileKind::Log)?,
+                index: create(FileKind::Index)?,
+                intact: None,
+            };
             self.parts.insert(base, part);
         }
-        let Some(part) = self.parts.get(&base) else { return Ok(None) };
+        let Some(part) = self.parts.get_mut(&base) else { return Ok(None) };
         let of = |file, at| Ok(Some(CopyPiece { base, serial, file, at }));
         if !part.streams.is_whole {
             return of(CopyFile::Streams, part.streams.len);
@@ -209,6 +230,11 @@ impl IncomingLog {
             return of(CopyFile::Log, part.log.len);
         }
         if !is_final {
+            // What is damaged, or no whole frame, is looked at again in the end.
+            if part.log.read_back.0 < part.log.len {
+                part.log.settle()?;
+                part.intact = intact_end(part.log.file.as_ref(), base, self.log_id, part.intact).or(part.intact);
+            }
             return Ok(None);
         }
         if segment.is_sealed && !part.index.is_whole {
@@ -238,13 +264,13 @@ impl IncomingLog {
 
     /// All of a segment is here. Says whether it has taken its name; if not, it is asked for once more.
     fn end_part(&mut self, base: Offset) -> Result<bool, IncomingError> {
-        let Some(part) = self.parts.get(&base) else { return Ok(true) };
+        let Some(part) = self.parts.get_mut(&base) else { return Ok(true) };
         let disk = self.disk.as_ref();
-        for file in [&part.streams, &part.log, &part.index] {
+        for file in [&mut part.streams, &mut part.log, &mut part.index] {
             file.settle()?;
         }
         let (len, crc) = (part.log.len, part.log.crc);
-        let report = verify_copy(disk, &part.log.path, base, self.log_id)?;
+        let report = verify_copy(disk, &part.log.path, base, self.log_id, part.intact)?;
         if !report.damage.is_empty() && self.doubted.insert(base, crc) != Some(crc) {
             self.forget(base)?;
             return Ok(false);

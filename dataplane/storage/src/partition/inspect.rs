@@ -8,8 +8,8 @@ use veena_contract::{LogId, Offset};
 
 use super::Damage;
 use super::frame::{FrameError, Salt};
-use super::recover::{Scan, ScanError, scan_frames};
-use super::segment::{FileKind, SEGMENT_HEADER_BYTES, SegmentHeader, parse_name};
+use super::recover::{Scan, ScanError, scan_on};
+use super::segment::{FRAMES_START, FileKind, SEGMENT_HEADER_BYTES, SegmentHeader, parse_name};
 use super::streams::StreamsSnapshot;
 use super::wire::{len64, read_full};
 use crate::disk::{Disk, DiskFile, OpenMode};
@@ -99,9 +99,22 @@ pub fn verify_sealed(disk: &dyn Disk, path: &Path) -> io::Result<SegmentReport> 
     check(disk, path, base, fallback, Place::Sealed)
 }
 
-/// Checks a segment of a copy of a log, under whatever name it has.
-pub(super) fn verify_copy(disk: &dyn Disk, path: &Path, base: Offset, log_id: LogId) -> io::Result<SegmentReport> {
-    check(disk, path, base, Some(log_id), Place::Sealed)
+/// Checks a segment of a copy of a log, under whatever name it has. What ends at `known`, a position with the offset behind it, was found
+/// intact before.
+pub(super) fn verify_copy(
+    disk: &dyn Disk,
+    path: &Path,
+    base: Offset,
+    log_id: LogId,
+    known: Option<(u64, Offset)>,
+) -> io::Result<SegmentReport> {
+    check_from(disk, path, base, Some(log_id), Place::Sealed, known)
+}
+
+/// Where the intact frames end that a copy begins with; `None` when there is anything else between them. The last one may not be whole yet.
+pub(super) fn intact_end(file: &dyn DiskFile, base: Offset, log_id: LogId, known: Option<(u64, Offset)>) -> Option<(u64, Offset)> {
+    let scan = scan_on(&file, Salt::new(log_id, base), known.unwrap_or((FRAMES_START, base)), u64::MAX).ok()?;
+    scan.holes.is_empty().then_some((scan.end, scan.end_offset))
 }
 
 /// Where a segment stands in its log.
@@ -128,6 +141,17 @@ fn header_of(file: &dyn DiskFile) -> io::Result<Option<SegmentHeader>> {
 }
 
 fn check(disk: &dyn Disk, path: &Path, base: Offset, fallback: Option<LogId>, place: Place) -> io::Result<SegmentReport> {
+    check_from(disk, path, base, fallback, place, None)
+}
+
+fn check_from(
+    disk: &dyn Disk,
+    path: &Path,
+    base: Offset,
+    fallback: Option<LogId>,
+    place: Place,
+    intact: Option<(u64, Offset)>,
+) -> io::Result<SegmentReport> {
     let file = disk.open(path, OpenMode::Read)?;
     let bytes = file.len()?;
     let mut damage = Vec::new();
@@ -143,7 +167,7 @@ fn check(disk: &dyn Disk, path: &Path, base: Offset, fallback: Option<LogId>, pl
         add(0, bytes, base, base, "segment cannot be checked: no file says which log it belongs to");
         return Ok(report(path, None, base, bytes, None, None, damage));
     };
-    let mut scan = match scan_frames(&file.as_ref(), Salt::new(known, base), base, u64::MAX) {
+    let mut scan = match scan_on(&file.as_ref(), Salt::new(known, base), intact.unwrap_or((FRAMES_START, base)), u64::MAX) {
         Ok(scan) => scan,
         Err(ScanError::Io(error)) => return Err(error),
         Err(ScanError::Unsupported { position, .. }) => {

@@ -197,17 +197,16 @@ impl<'a> Window<'a> {
 
 /// Scans the frames of a segment that starts at `base`, up to `end` in the source.
 pub(super) fn scan_frames(source: &dyn Source, salt: Salt, base: Offset, end: u64) -> Result<Scan, ScanError> {
+    scan_on(source, salt, (FRAMES_START, base), end)
+}
+
+/// As [`scan_frames`], from where another scan has ended: at this position, with this offset next.
+pub(super) fn scan_on(source: &dyn Source, salt: Salt, from: (u64, Offset), end: u64) -> Result<Scan, ScanError> {
+    let (start, next) = from;
     let mut window = Window::new(source, end.min(source.source_len()?));
-    let mut scan = Scan {
-        frames: Vec::new(),
-        sections: Vec::new(),
-        keys: Vec::new(),
-        holes: Vec::new(),
-        end: FRAMES_START,
-        end_offset: base,
-        torn: None,
-    };
-    let mut position = FRAMES_START;
+    let mut scan =
+        Scan { frames: Vec::new(), sections: Vec::new(), keys: Vec::new(), holes: Vec::new(), end: start, end_offset: next, torn: None };
+    let mut position = start;
     while position < window.end {
         let reason = match window.frame(salt, position)? {
             Ok(found) if found.header.base >= scan.end_offset => {

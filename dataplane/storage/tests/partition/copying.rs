@@ -195,14 +195,48 @@ fn what_is_damaged_at_the_owner_is_asked_for_twice_and_copied_as_it_is() {
 
 #[test]
 fn bytes_that_are_lost_on_the_way_to_the_disk_are_not_taken_for_a_copy() {
-    let mut model = Modelled::new(config(100_000));
-    model.commit(&[section(1, 1, 3, 400)]);
-    let mut copying = Copying::begin(&model.log);
-    copying.pull(&model.log);
-    let part = copy_dir().join("00000000000000000000.log.part");
-    copying.disk.flip_bit(&part, 8 * 500).expect("there");
-    let error = copying.copy.next(SOURCE, &model.log.reader().copy_list(), true).expect_err("it differs");
-    assert!(matches!(error, IncomingError::Corrupt { .. }), "{error}");
+    // They are looked at as they come, and what is left of them in the end.
+    for is_final in [false, true] {
+        let mut model = Modelled::new(config(100_000));
+        model.commit(&[section(1, 1, 3, 400)]);
+        let mut copying = Copying::begin(&model.log);
+        let (name, list) = ("00000000000000000000.log.part", model.log.reader().copy_list());
+        let has_come = |copying: &Copying| copying.disk.list(&copy_dir()).expect("listed").into_iter().find(|entry| entry.name == name);
+        while has_come(&copying).is_none_or(|part| part.len < 600) {
+            assert!(copying.step(&model.log, SOURCE, false));
+        }
+        copying.disk.flip_bit(&copy_dir().join(name), 8 * 500).expect("there");
+        let error = loop {
+            match copying.copy.next(SOURCE, &list, is_final) {
+                Ok(Some(_)) => assert!(copying.step(&model.log, SOURCE, is_final)),
+                Ok(None) => panic!("it was taken for a copy"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, IncomingError::Corrupt { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_segment_that_grows_while_it_is_copied_is_whole_in_the_end_and_its_damage_is_told() {
+    for damaged in [None, Some(2), Some(7)] {
+        let mut model = Modelled::new(config(100_000));
+        let mut copying = Copying::begin(&model.log);
+        for round in 0..8 {
+            model.commit(&[section(1, round + 1, 1, 400)]);
+            copying.pull(&model.log);
+        }
+        let segment = segments(&model.disk)[0].clone();
+        if let Some(damaged) = damaged {
+            // After it was copied, or before: of the copy only what comes of it counts.
+            let (at, len) = frames(&model.disk, &segment)[damaged];
+            overwrite(&model.disk, &segment, &[0xff; 8], at + len - 8);
+        }
+        model.commit(&[section(1, 9, 1, 400)]);
+        copying.complete(&model.log).expect("complete");
+        let copied = copy_dir().join(Path::new(segment.file_name().expect("a name")));
+        assert_eq!(frames(&copying.disk, &copied).len(), 9, "what was intact when it came stays so");
+    }
 }
 
 #[test]

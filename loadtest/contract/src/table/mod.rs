@@ -3,6 +3,7 @@
 mod ack;
 mod additions;
 mod children;
+mod cluster;
 mod consume;
 mod errors;
 mod health;
@@ -34,6 +35,7 @@ pub fn rows() -> Vec<Row> {
         replay::rows(),
         ack::rows(),
         health::rows(),
+        cluster::rows(),
         errors::rows(),
         additions::rows(),
         keys::rows(),

@@ -19,9 +19,22 @@ pub enum MoveRefusal {
     /// The segment is not there any more, or is another one.
     #[error("the segment is not there any more")]
     SegmentGone,
+    /// The disk of the owner does not give the log.
+    #[error("the owner cannot read its log")]
+    Unreadable,
+    /// What the owner has does not make a whole copy: it ends the move.
+    #[error("the end of the owner's log is damaged")]
+    Damaged,
 }
 
-const REFUSALS: [(u8, MoveRefusal); 3] = [(1, MoveRefusal::NoSuchMove), (2, MoveRefusal::NotNow), (3, MoveRefusal::SegmentGone)];
+/// Numbers are never used again; one that a node does not know is an answer that it cannot read, and it asks again.
+const REFUSALS: [(u8, MoveRefusal); 5] = [
+    (1, MoveRefusal::NoSuchMove),
+    (2, MoveRefusal::NotNow),
+    (3, MoveRefusal::SegmentGone),
+    (4, MoveRefusal::Unreadable),
+    (5, MoveRefusal::Damaged),
+];
 
 /// What is asked of a log that is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,12 @@ use veena_contract::{
 use crate::core::Core;
 use crate::partition::PartitionId;
 
+use ended::{Ended, EndedMove};
+use pace::Pace;
+
+pub mod ended;
 pub mod mark;
+pub mod pace;
 pub mod reclaim;
 pub mod source;
 pub mod target;
@@ -36,6 +41,12 @@ pub struct Moves {
     stopped: Mutex<BTreeMap<PartitionId, Stopped>>,
     /// Partitions that come here.
     incoming: Mutex<BTreeMap<PartitionId, Arc<Incoming>>>,
+    /// Moves that this node has ended.
+    ended: Ended,
+    /// What is read for others.
+    reading: Pace,
+    /// What comes here.
+    writing: Pace,
     /// Changes whenever whose a partition is may have become clear.
     turn: Turn,
 }
@@ -54,18 +65,27 @@ struct Stopped {
     token: MoveToken,
     /// Changes of metadata that may be made yet, and say that it has stopped. While there are any, only the catalog can say that it goes on.
     proposals: u32,
+    /// Since when.
+    since: Instant,
 }
 
 /// A partition that comes here: one task is at it.
 struct Incoming {
     token: MoveToken,
+    /// Of whom it comes.
+    epoch: OwnershipEpoch,
+    /// When this process has taken it up, in Unix milliseconds.
+    began_ms: u64,
     copied_bytes: AtomicU64,
+    /// Since when the owner may have stopped for this process.
+    stopped_since: Mutex<Option<Instant>>,
     progress: Mutex<(&'static str, u32, Option<String>)>,
 }
 
 impl Incoming {
-    fn new(token: MoveToken) -> Arc<Self> {
-        Arc::new(Self { token, copied_bytes: AtomicU64::new(0), progress: Mutex::new(("copying", 0, None)) })
+    fn new(token: MoveToken, epoch: OwnershipEpoch, began_ms: u64) -> Arc<Self> {
+        let progress = Mutex::new(("copying", 0, None));
+        Arc::new(Self { token, epoch, began_ms, copied_bytes: AtomicU64::new(0), stopped_since: Mutex::default(), progress })
     }
 
     fn set_phase(&self, phase: &'static str) {
@@ -86,6 +106,8 @@ pub struct MoveProgress {
     pub partition: PartitionId,
     /// Under which move.
     pub token: MoveToken,
+    /// When this process has taken it up, in Unix milliseconds.
+    pub began_ms: u64,
     /// What is done now.
     pub phase: &'static str,
     /// Bytes that came, those that came again included.
@@ -156,9 +178,15 @@ impl Moves {
         let progress = |(partition, incoming): (&PartitionId, &Arc<Incoming>)| {
             let (phase, failures, last_error) = incoming.progress.lock().clone();
             let copied_bytes = incoming.copied_bytes.load(Ordering::Relaxed);
-            MoveProgress { partition: *partition, token: incoming.token, phase, copied_bytes, failures, last_error }
+            let Incoming { token, began_ms, .. } = **incoming;
+            MoveProgress { partition: *partition, token, began_ms, phase, copied_bytes, failures, last_error }
         };
         incoming.iter().map(progress).collect()
+    }
+
+    /// The moves that this node has ended since they could not be completed, oldest first; the last ones of this process.
+    pub fn ended(&self) -> Vec<EndedMove> {
+        self.ended.all()
     }
 
     /// Does what the catalog says: partitions that come here are fetched, those that have gone are let go, those that stay go on.
@@ -175,7 +203,7 @@ impl Moves {
                 let Some(moving) = &owner.moving else { continue };
                 let id = PartitionId { topic: record.id, index };
                 if moving.to == *me {
-                    self.fetch(core, id, moving.token);
+                    self.fetch(core, id, moving.token, owner.epoch);
                 } else if owner.node == *me && moving.frozen.is_some() && !self.is_stopped(id) {
                     source::stop_again(core, id, moving.token);
                 }
@@ -183,17 +211,18 @@ impl Moves {
         }
     }
 
-    fn fetch(&self, core: &Arc<Core>, id: PartitionId, token: MoveToken) {
+    fn fetch(&self, core: &Arc<Core>, id: PartitionId, token: MoveToken, epoch: OwnershipEpoch) {
         let incoming = {
             let mut all = self.incoming.lock();
             // One that was given up ends by itself, and this is looked at again.
             if all.contains_key(&id) {
                 return;
             }
-            let incoming = Incoming::new(token);
+            let incoming = Incoming::new(token, epoch, core.ports.clock.now_ms());
             all.insert(id, Arc::clone(&incoming));
             incoming
         };
+        core.metrics.moves_begun.add(1);
         target::start(core, id, incoming);
     }
 

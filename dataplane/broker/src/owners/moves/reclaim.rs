@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use tracing::{debug, info, warn};
 use veena_contract::{Confirmed, Copy, CopyMoved, MoveToken, OwnershipEpoch, TopicRecord, Unconfirmed};
 
-use super::{mark, me, source};
+use super::mark::Mark;
+use super::{mark, me, move_of, source};
 use crate::core::Core;
 use crate::layout;
 use crate::partition::{Partition, PartitionId};
@@ -36,6 +37,8 @@ struct Found {
     token: Option<MoveToken>,
     /// What it holds, as far as it says.
     copy: Option<Copy>,
+    /// Was it stopped here to be handed over?
+    is_stopped: bool,
 }
 
 /// Blocking. Every copy of every partition of a topic that is here.
@@ -45,11 +48,12 @@ fn copies(core: &Core, record: &TopicRecord) -> io::Result<Vec<(PartitionId, Fou
     for entry in sweep::list_existing(core.ports.disk.as_ref(), &root)?.into_iter().filter(|entry| entry.is_dir) {
         let Some((index, token)) = layout::copy_of(&entry.name) else { continue };
         let dir = root.join(&entry.name);
-        let copy = match token {
-            Some(token) => Some(Copy::Incoming(token)),
+        let said = match token {
+            Some(token) => Some(Mark { copy: Copy::Incoming(token), is_stopped: false }),
             None => mark::read(core.ports.disk.as_ref(), &dir)?,
         };
-        found.push((PartitionId { topic: record.id, index }, Found { dir, token, copy }));
+        let (copy, is_stopped) = (said.map(|said| said.copy), said.is_some_and(|said| said.is_stopped));
+        found.push((PartitionId { topic: record.id, index }, Found { dir, token, copy, is_stopped }));
     }
     Ok(found)
 }
@@ -93,7 +97,7 @@ pub(super) async fn make_way(core: &Arc<Core>, record: &Arc<TopicRecord>, id: Pa
     let found = core.ports.read_io.run(move || copies(&worker, &target)).await?;
     let mut is_placed = false;
     for (_, found) in found.into_iter().filter(|(of, found)| *of == id && found.token != Some(token)) {
-        if found.copy == Some(Copy::Incoming(token)) {
+        if found.copy == Some(Copy::Incoming(token)) || is_served_already(record, id, token, &found) {
             // Its name may not be durable yet.
             let (disk, root) = (Arc::clone(&core.ports.disk), found.dir.parent().map(Path::to_owned));
             core.ports.write_io.run(move || root.map_or(Ok(()), |root| disk.sync_dir(&root))).await?;
@@ -105,6 +109,15 @@ pub(super) async fn make_way(core: &Arc<Core>, record: &Arc<TopicRecord>, id: Pa
         set_aside(core, record, id, found, copy).await?;
     }
     Ok(is_placed)
+}
+
+/// Is this what the move has brought here in a former life of the metadata, of which this one knows the beginning of the move alone? This node
+/// has served it in the next epoch, which no other can have had, and has not handed it over since: nobody has a newer copy. The stop is
+/// recorded, and its owner serves nothing until the move has ended.
+fn is_served_already(record: &TopicRecord, id: PartitionId, token: MoveToken, found: &Found) -> bool {
+    let owner = record.owner_of(id.index);
+    let frozen = owner.filter(|owner| move_of(owner, token).is_some_and(|moving| moving.frozen.is_some()));
+    frozen.is_some_and(|owner| found.token.is_none() && !found.is_stopped && found.copy == Some(Copy::Served(owner.epoch.next())))
 }
 
 async fn set_aside(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId, found: Found, copy: Copy) -> Result<(), InTheWay> {
@@ -120,13 +133,13 @@ async fn set_aside(core: &Arc<Core>, record: &Arc<TopicRecord>, id: PartitionId,
         .run(move || {
             if found.token.is_none() {
                 // Another copy may have come under the name since.
-                if mark::read(worker.ports.disk.as_ref(), &found.dir)? != found.copy {
+                if mark::read(worker.ports.disk.as_ref(), &found.dir)?.map(|said| said.copy) != found.copy {
                     return Err(InTheWay::Changed);
                 }
                 source::let_go(&worker, &partition, &mut slot);
                 forget_settled(&worker, &partition, &children, &confirmed);
             }
-            Ok(quarantine(&worker, &found.dir, &confirmed)?)
+            Ok(quarantine(&worker, &found.dir, found.token.is_some(), &confirmed)?)
         })
         .await
 }
@@ -142,11 +155,17 @@ fn forget_settled(core: &Core, partition: &Partition, record: &TopicRecord, why:
     }
 }
 
-fn quarantine(core: &Core, from: &Path, why: &Confirmed<CopyMoved>) -> io::Result<()> {
+/// What is no whole copy (`is_part`) is of use to nobody, its owner has it: on a disk that is nearly full it goes at once.
+fn quarantine(core: &Core, from: &Path, is_part: bool, why: &Confirmed<CopyMoved>) -> io::Result<()> {
     let fact = why.fact();
     let name = from.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let to = sweep::set_aside(core, from, &format!("copy-{}-{name}", fact.topic))?;
     core.forget_prepared(from);
+    if is_part && core.is_disk_low.load(Ordering::Relaxed) {
+        core.ports.disk.remove_dir_all(&to)?;
+        info!(topic = %fact.topic, partition = %fact.index, applied = why.applied().0, "what was copied of a partition that does not come here was removed");
+        return Ok(());
+    }
     core.quarantined_bytes.fetch_add(sweep::bytes_below(core, &to), Ordering::Relaxed);
     info!(topic = %fact.topic, partition = %fact.index, copy = ?fact.copy, applied = why.applied().0, "a copy of a partition that another node owns was set aside");
     Ok(())

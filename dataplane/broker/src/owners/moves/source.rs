@@ -11,10 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error, info, warn};
-use veena_contract::{Command, Copy, Effect, MoveToken, NodeId, Offset, OwnershipEpoch, PeerRefusal, PeerRequest, limits};
+use veena_contract::{Command, Effect, MoveToken, NodeId, Offset, OwnershipEpoch, PeerRefusal, PeerRequest, limits};
 use veena_storage::partition::ReadError;
 
-use super::{Stopped, at, mark, me, move_of, ownership};
+use super::{Stopped, at, ended, mark, me, move_of, ownership};
 use crate::consume::frontier;
 use crate::consume::park;
 use crate::consume::promised::Promise;
@@ -65,14 +65,17 @@ pub(in crate::owners) async fn serve_copy(core: &Arc<Core>, request: PeerRequest
             Err(refusal) => bodies::refused(refusal),
         }),
         CopyAsked::Piece { source, piece } if source == core.direct_stream.0 => {
-            match core.ports.read_io.run(move || reader.copy_bytes(&piece, limits::MOVE_PIECE_BYTES)).await {
+            let reading = core.ports.read_io.run(move || reader.copy_bytes(&piece, limits::MOVE_PIECE_BYTES));
+            let is_stopped = core.moves.is_stopped(partition.id);
+            match if is_stopped { reading.await } else { core.moves.reading.take(core, reading).await } {
                 Ok(Some(bytes)) => Ok(bodies::piece(&bytes)),
                 Ok(None) => Ok(bodies::refused(MoveRefusal::SegmentGone)),
                 Err(failed) => {
-                    if !matches!(failed, ReadError::Closed) {
-                        warn!(partition = %partition.dir.display(), error = %failed, "a partition that moves cannot be read now");
+                    if matches!(failed, ReadError::Closed) {
+                        return Ok(bodies::refused(MoveRefusal::NotNow));
                     }
-                    Ok(bodies::refused(MoveRefusal::NotNow))
+                    debug!(partition = %partition.dir.display(), error = %failed, "a partition that moves cannot be read now");
+                    Ok(bodies::refused(MoveRefusal::Unreadable))
                 }
             }
         }
@@ -108,10 +111,39 @@ pub(in crate::owners) async fn serve_freeze(core: &Arc<Core>, request: PeerReque
     if !knows(core, tenure.partition, token, &request.from, request.remaining / 4).await {
         return Ok(bodies::refused(MoveRefusal::NoSuchMove));
     }
+    if let Some(reason) = unfit(core, &partition, token).await {
+        let view = core.ports.catalog.view();
+        if let Some((record, owner)) = ownership(&view, tenure.partition) {
+            ended::give_up(core, record, tenure.partition, owner, token, reason.to_owned()).await;
+        }
+        return Ok(bodies::refused(MoveRefusal::Damaged));
+    }
     Ok(match hand_over(core, &topic, &partition, &tenure, token).await {
         Ok(hand_over) => bodies::handed_over(&hand_over),
         Err(refusal) => bodies::refused(refusal),
     })
+}
+
+/// Why no whole copy can be made of the log, found out before the partition is stopped. One that has stopped is handed over as it is: whoever
+/// takes it finds the same.
+async fn unfit(core: &Arc<Core>, partition: &Arc<Partition>, token: MoveToken) -> Option<&'static str> {
+    let view = core.ports.catalog.view();
+    let (_, owner) = ownership(&view, partition.id)?;
+    if core.moves.is_stopped(partition.id) || move_of(owner, token)?.frozen.is_some() {
+        return None;
+    }
+    let reason = damaged_end(core, partition).await?;
+    // Opened anew, the log goes on in another segment, and what is before that is copied as it is.
+    if partition.open_anew(core).await.is_err() {
+        return Some(reason);
+    }
+    damaged_end(core, partition).await
+}
+
+async fn damaged_end(core: &Core, partition: &Partition) -> Option<&'static str> {
+    let reader = partition.serving()?.reader.clone();
+    // What cannot be read now is told when it is copied.
+    core.ports.read_io.run(move || reader.damaged_end()).await.unwrap_or_default()
 }
 
 /// Stops the partition, has that recorded, and answers with all that its new owner needs.
@@ -165,9 +197,16 @@ fn stop(
 ) -> Result<HandOver, Stop> {
     let view = core.ports.catalog.view();
     let still = ownership(&view, partition.id).filter(|(_, owner)| owner.epoch == epoch && move_of(owner, token).is_some());
-    let Some((record, _)) = still.filter(|(_, owner)| Some(&owner.node) == me(core)) else {
+    let Some((record, owner)) = still.filter(|(_, owner)| Some(&owner.node) == me(core)) else {
         return Err(Stop::NotStopped(MoveRefusal::NoSuchMove));
     };
+    let disk = core.ports.disk.as_ref();
+    let frozen = owner.moving.as_ref().and_then(|moving| moving.frozen);
+    // It was stopped in another life of the metadata, and has gone: a log that is made now would be an empty one, and end the move.
+    let is_missing = || matches!(slot, OwnerSlot::Closed) && !disk.exists(&partition.dir).unwrap_or(true);
+    if frozen.is_some_and(|frozen| frozen.end > Offset(0)) && is_missing() {
+        return Err(Stop::NotStopped(MoveRefusal::NotNow));
+    }
     let (serving, end) = partition.freeze_slot(core, slot, token).map_err(|_| Stop::NotStopped(MoveRefusal::NotNow))?;
     core.moves.begin_proposal(partition.id, token);
     let cursors = core.fanout.stop(core, record, partition.id);
@@ -179,16 +218,16 @@ fn stop(
     leases.truncate(limits::MOVE_LEASES_MAX);
     core.settle.keep(log_id, &settled);
     core.settle.keep_promise(partition.id, &Promise { log: log_id, end });
-    let disk = core.ports.disk.as_ref();
-    let marked = match mark::read(disk, &partition.dir) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => mark::write(disk, &partition.dir, Copy::Served(epoch)).map_err(|failed| failed.to_string()),
-        Err(failed) => Err(failed.to_string()),
-    };
-    if let Err(reason) = &marked {
-        warn!(partition = %partition.dir.display(), %reason, "a partition cannot be handed over now");
+    let was_stopped = mark::stop(disk, &partition.dir, epoch).map_err(|failed| {
+        warn!(partition = %partition.dir.display(), error = %failed, "a partition cannot be handed over now");
+        Stop::NotDurable
+    })?;
+    if !settle::flush(core) {
+        return Err(Stop::NotDurable);
     }
-    if marked.is_err() || !settle::flush(core) {
+    if was_stopped && frozen.is_some_and(|frozen| frozen.end != end) {
+        // Nobody has gone on here since it was stopped, and yet it ends elsewhere than this move says: it was another one, of another life.
+        debug!(partition = %partition.dir.display(), %token, "a partition was stopped for another move than the metadata know of");
         return Err(Stop::NotDurable);
     }
     Ok(HandOver { list: list(core, &serving.reader), end, settled: frontier::encode(&settled), leases, cursors })
@@ -238,9 +277,11 @@ impl super::Moves {
     /// A stop is about to be proposed. The caller holds the slot.
     fn begin_proposal(&self, id: PartitionId, token: MoveToken) {
         let mut all = self.stopped.lock();
-        let stopped = all.entry(id).or_insert(Stopped { token, proposals: 0 });
+        let anew = Stopped { token, proposals: 0, since: Instant::now() };
+        let stopped = all.entry(id).or_insert(anew);
         if stopped.token != token {
-            *stopped = Stopped { token, proposals: 0 };
+            // It has not gone on between the two moves.
+            *stopped = Stopped { since: stopped.since, ..anew };
         }
         stopped.proposals += 1;
     }
@@ -252,9 +293,9 @@ impl super::Moves {
         }
     }
 
-    /// Nothing is stopped here under this move any more. The caller holds the slot.
-    fn forget_stopped(&self, id: PartitionId) {
-        self.stopped.lock().remove(&id);
+    /// Nothing is stopped here any more. The caller holds the slot. Says since when it was.
+    fn forget_stopped(&self, id: PartitionId) -> Option<Instant> {
+        self.stopped.lock().remove(&id).map(|stopped| stopped.since)
     }
 }
 
@@ -286,7 +327,10 @@ pub(super) fn resume(core: &Arc<Core>, id: PartitionId, token: MoveToken) {
     let core_for_run = Arc::clone(core);
     core.ports.tasks.spawn("resume-partition", OnExit::Shutdown, async move {
         let core = &core_for_run;
-        let Some(topic) = core.topics.get(id.topic) else { return core.moves.forget_stopped(id) };
+        let Some(topic) = core.topics.get(id.topic) else {
+            core.moves.forget_stopped(id);
+            return;
+        };
         let Some(partition) = topic.partition(id.index) else { return };
         let mut slot = Arc::clone(&partition.owner).lock_owned().await;
         if core.moves.stopped.lock().get(&id).is_none_or(|stopped| stopped.token != token) {
@@ -295,8 +339,14 @@ pub(super) fn resume(core: &Arc<Core>, id: PartitionId, token: MoveToken) {
         match fate(core, id, token) {
             Fate::Stays => return,
             Fate::GoesOn => {
+                let (worker, target) = (Arc::clone(core), Arc::clone(&partition));
+                if let Err(failed) = core.ports.write_io.run(move || mark::serve(&worker, &target)).await {
+                    debug!(partition = %partition.dir.display(), error = %failed, "a partition that goes on says yet that it has stopped");
+                }
                 partition.thaw_slot(&mut slot);
-                core.moves.forget_stopped(id);
+                if let Some(since) = core.moves.forget_stopped(id) {
+                    core.metrics.move_freeze_seconds.observe(since.elapsed());
+                }
                 info!(partition = %partition.dir.display(), %token, "a partition that was to move goes on here");
             }
             Fate::HasGone => {

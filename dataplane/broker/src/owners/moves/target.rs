@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
-use veena_contract::{Command, Copy, Ownership, PeerAddr, PeerClass, PeerError, PeerOp, ProposeError, TopicRecord, limits, sabotage};
+use veena_contract::{
+    Command, Copy, Effect, Ownership, PeerAddr, PeerClass, PeerError, PeerOp, ProposeError, TopicRecord, limits, sabotage,
+};
 use veena_storage::partition::{CopySegment, IncomingError, IncomingLog};
 
-use super::{Incoming, Pause, at, mark, me, move_of, ownership, reclaim, source};
+use super::{Incoming, Pause, at, ended, mark, me, move_of, ownership, reclaim, source};
 use crate::consume::lease::{MonoMs, SettleState};
 use crate::consume::promised::Promise;
 use crate::consume::{frontier, park};
@@ -41,12 +44,59 @@ enum Hindrance {
     Copy(#[from] IncomingError),
     #[error(transparent)]
     InTheWay(#[from] reclaim::InTheWay),
+    #[error("{needed} bytes are to come, {available} are free on this node's disk, and {reserve} of them are to stay so")]
+    NoRoom { needed: u64, available: u64, reserve: u64 },
+    #[error("the free room of this node's disk cannot be read: {0}")]
+    Room(std::io::Error),
     #[error("the copy cannot be put in its place: {0}")]
     Install(std::io::Error),
     #[error("what belongs to the partition cannot be written")]
     NotDurable,
     #[error(transparent)]
     Propose(#[from] ProposeError),
+}
+
+impl Hindrance {
+    /// Was the owner certainly not stopped by the question for the partition that was answered so?
+    fn is_unstopped(&self) -> bool {
+        match self {
+            Self::NotOwner | Self::Refused(MoveRefusal::NoSuchMove) => true,
+            Self::Call(failed) => failed.effect() == Effect::None,
+            _ => false,
+        }
+    }
+}
+
+/// How often a move has failed in ways that do not end by themselves.
+#[derive(Default)]
+struct Failures {
+    /// The copy was all there, and was not the log.
+    misfits: u32,
+    /// Files could not be read or written, one time after the other.
+    files: u32,
+}
+
+impl Failures {
+    /// Is the move to be given up after this?
+    fn is_enough(&mut self, hindrance: &Hindrance, is_stopped: bool) -> bool {
+        match hindrance {
+            Hindrance::NoRoom { .. } => return true,
+            Hindrance::Copy(IncomingError::Mismatch { .. }) => self.misfits += 1,
+            // One that has stopped is given up by the leader, who has an eye on the time.
+            Hindrance::Copy(_)
+            | Hindrance::Room(_)
+            | Hindrance::Install(_)
+            | Hindrance::NotDurable
+            | Hindrance::InTheWay(reclaim::InTheWay::Io(_))
+            | Hindrance::Refused(MoveRefusal::Unreadable)
+                if !is_stopped =>
+            {
+                self.files += 1;
+            }
+            _ => {}
+        }
+        self.misfits >= limits::MOVE_MISFITS_MAX || self.files >= limits::MOVE_FAILURES_MAX
+    }
 }
 
 /// How far the copy is.
@@ -75,15 +125,20 @@ async fn run(core: &Arc<Core>, id: PartitionId, incoming: &Incoming) {
     let stop = core.ports.tasks.token();
     let mut pause = Pause(Pause::MIN);
     let mut stage = Stage::Copying { log: None, rounds: 0 };
+    let mut failures = Failures::default();
     while !stop.is_cancelled() {
         let view = core.ports.catalog.view();
         let Some((record, owner)) = ownership(&view, id) else { return };
         let Some(partition) = core.topics.of(core, record).partition(id.index) else { return };
         if Some(&owner.node) == me(core) {
-            return arrive(core, &partition, record).await;
+            core.metrics.moves_flipped.add(1);
+            return arrive(core, &partition, record, incoming).await;
         }
         if move_of(owner, incoming.token).is_none_or(|moving| Some(&moving.to) != me(core)) {
             partition.has_arrived();
+            // In another epoch it had come here, and has left again unseen.
+            let ended = if owner.epoch == incoming.epoch { &core.metrics.moves_aborted } else { &core.metrics.moves_flipped };
+            ended.add(1);
             info!(partition = %partition.dir.display(), token = %incoming.token, "a partition does not come here after all");
             return;
         }
@@ -92,8 +147,19 @@ async fn run(core: &Arc<Core>, id: PartitionId, incoming: &Incoming) {
             () = stop.cancelled() => return,
         };
         match stepped {
-            Ok(()) => pause = Pause(Pause::MIN),
+            Ok(()) => {
+                pause = Pause(Pause::MIN);
+                failures.files = 0;
+            }
             Err(hindrance) => {
+                // What is in its place is no more given up: that this node owns it may be recorded already.
+                if matches!(stage, Stage::Copying { .. }) && failures.is_enough(&hindrance, owner.is_frozen()) {
+                    let giving_up = ended::give_up(core, record, id, owner, incoming.token, hindrance.to_string());
+                    tokio::select! {
+                        () = giving_up => {}
+                        () = stop.cancelled() => return,
+                    }
+                }
                 debug!(partition = %partition.dir.display(), error = %hindrance, "a partition that is to come here does not get on");
                 incoming.set_failed(hindrance.to_string());
                 tokio::select! {
@@ -145,7 +211,13 @@ async fn step(
         }
     }
     incoming.set_phase("taking the rest");
-    let handed = from.hand_over().await?;
+    incoming.stopped_since.lock().get_or_insert_with(Instant::now);
+    let handed = from.hand_over().await.inspect_err(|hindrance| {
+        // Asked for the next time, it stops then.
+        if hindrance.is_unstopped() && !owner.is_frozen() {
+            *incoming.stopped_since.lock() = None;
+        }
+    })?;
     let received = core.now_ms();
     open(core, partition, incoming, log, &handed.list).await?;
     pull(&from, log, &handed.list, true).await?;
@@ -200,7 +272,20 @@ async fn open(
         let (disk, dir, log_id) = (Arc::clone(&core.ports.disk), layout::incoming_dir(&partition.dir, incoming.token), list.log_id);
         *log = Some(core.ports.write_io.run(move || IncomingLog::open(disk, &dir, log_id)).await?);
     }
-    Ok(log.as_ref().map_or(0, |log| log.missing_bytes(&list.segments)))
+    let missing = log.as_ref().map_or(0, |log| log.missing_bytes(&list.segments));
+    has_room(core, missing).await?;
+    Ok(missing)
+}
+
+/// A copy leaves this node the room that it keeps free, or is not made.
+async fn has_room(core: &Arc<Core>, needed: u64) -> Result<(), Hindrance> {
+    let worker = Arc::clone(core);
+    let space = core.ports.read_io.run(move || worker.ports.disk.space(&worker.config.data_dir)).await.map_err(Hindrance::Room)?;
+    let (available, reserve) = (space.available, core.config.disk_reserve_bytes);
+    if available < reserve.saturating_add(needed) {
+        return Err(Hindrance::NoRoom { needed, available, reserve });
+    }
+    Ok(())
 }
 
 /// Takes all of what is listed. After a failure to write, the copy is looked at anew.
@@ -218,11 +303,23 @@ async fn pull(from: &From<'_>, log: &mut Option<IncomingLog>, list: &CopyList, i
             let wanted = copy.next(source, &listed, is_final)?;
             Ok((copy, wanted))
         };
-        let (copy, wanted) = from.core.ports.write_io.run(work).await?;
+        if from.core.is_disk_low.load(Ordering::Relaxed) {
+            // It may have been found by others, or have room again by now.
+            has_room(from.core, 0).await?;
+        }
+        let writing = from.core.ports.write_io.run(work);
+        let written = if is_final { writing.await } else { from.core.moves.writing.take(from.core, writing).await };
+        if let Err(IncomingError::Io(full)) = &written
+            && full.kind() == std::io::ErrorKind::StorageFull
+        {
+            from.core.on_no_space();
+        }
+        let (copy, wanted) = written?;
         *log = Some(copy);
         let Some(piece) = wanted else { return Ok(()) };
         let bytes = bodies::take_piece(from.copy(&CopyAsked::Piece { source, piece }).await?)??;
         from.incoming.copied_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        from.core.metrics.move_bytes_copied.add(bytes.len() as u64);
         came = Some((piece, bytes));
     }
 }
@@ -288,10 +385,15 @@ fn place(core: &Core, from: &std::path::Path, partition: &Partition) -> std::io:
 }
 
 /// This node owns the partition now.
-async fn arrive(core: &Arc<Core>, partition: &Arc<Partition>, record: &Arc<TopicRecord>) {
+async fn arrive(core: &Arc<Core>, partition: &Arc<Partition>, record: &Arc<TopicRecord>, incoming: &Incoming) {
     let topic = core.topics.of(core, record);
     core.fanout.reconcile(core, &core.ports.catalog.view());
-    match partition.open(core).await {
+    let opened = partition.open(core).await;
+    // Not known of a stop for a former life of this node, nor of a log that is opened later.
+    if let Some(since) = incoming.stopped_since.lock().filter(|_| opened.is_ok()) {
+        core.metrics.move_freeze_seconds.observe(since.elapsed());
+    }
+    match opened {
         Ok(_) => info!(partition = %partition.dir.display(), "a partition has come here and is served"),
         Err(error) => {
             warn!(partition = %partition.dir.display(), %error, "a partition has come here and is served once its log can be opened")

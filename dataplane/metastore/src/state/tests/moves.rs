@@ -152,7 +152,7 @@ fn a_topic_is_not_made_in_the_middle_of_a_move() {
 
 #[test]
 fn nodes_drain_until_it_is_said_that_they_do_not() {
-    let drain = |node: &str, draining| Command::SetDraining { node: node_id(node), draining };
+    let drain = |node: &str, draining| Command::SetDraining { node: node_id(node), draining, mark: None };
     let mut state = state([drain("b", true), drain("a", true), drain("b", true)]);
     let draining = |state: &State| state.view().draining.iter().map(NodeId::to_string).collect::<Vec<_>>();
     assert_eq!(draining(&state), ["a", "b"]);
@@ -169,8 +169,8 @@ fn nodes_drain_until_it_is_said_that_they_do_not() {
 
 #[test]
 fn a_node_is_let_go_once_it_has_nothing_and_that_is_not_taken_back() {
-    let drain = |draining| Command::SetDraining { node: node_id("b"), draining };
-    let let_go = || Command::LetGo { node: node_id("b") };
+    let drain = |draining| Command::SetDraining { node: node_id("b"), draining, mark: None };
+    let let_go = || Command::LetGo { node: node_id("b"), mark: None };
     let refused = |state: &mut State, command| matches!(state.apply(command), Err(CommandError::NodeChanged { .. }));
     let mut state = with([]);
     assert!(refused(&mut state, let_go()), "nobody has asked for it");
@@ -194,6 +194,25 @@ fn a_node_is_let_go_once_it_has_nothing_and_that_is_not_taken_back() {
 }
 
 #[test]
+fn what_a_node_said_of_itself_before_it_was_kept_does_not_let_it_go_the_next_time() {
+    let drain = |draining, mark| Command::SetDraining { node: node_id("d"), draining, mark: Some(DrainMark(mark)) };
+    let let_go = |mark: Option<u128>| Command::LetGo { node: node_id("d"), mark: mark.map(DrainMark) };
+    let refused = |state: &mut State, command| matches!(state.apply(command), Err(CommandError::NodeChanged { .. }));
+    let mut state = with([drain(true, 1), drain(false, 1)]);
+    assert!(refused(&mut state, let_go(Some(1))), "it is kept");
+    state.apply(drain(true, 2)).expect("marked again");
+    state.apply(drain(true, 3)).expect("asked for by somebody else, too");
+    let mut state = State::from_dump(&state.dump()).expect("its own dump");
+    for mark in [Some(1), Some(3), None] {
+        assert!(refused(&mut state, let_go(mark)), "{mark:?}");
+    }
+    state.apply(let_go(Some(2))).expect("it has nothing");
+    state.apply(let_go(Some(2))).expect("asked for again");
+    state.apply(Command::NodeGone { node: node_id("d") }).expect("it is gone");
+    assert!(state.view().marks.is_empty());
+}
+
+#[test]
 fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
     let version = |state: &State| {
         let dump: serde_json::Value = serde_json::from_slice(&state.dump()).expect("JSON");
@@ -202,7 +221,7 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
     assert_eq!(version(&with([])), 1);
     assert_eq!(version(&with([begin(1, "c", A)])), 2);
     assert_eq!(version(&with([begin(1, "c", A), freeze(1, A, 9), flip(1, A)])), 1, "an owner with another epoch is nothing new");
-    assert_eq!(version(&with([Command::SetDraining { node: node_id("a"), draining: true }])), 2);
+    assert_eq!(version(&with([Command::SetDraining { node: node_id("a"), draining: true, mark: None }])), 2);
     assert_eq!(version(&with([grow_on("t", 1, 4, &["a"])])), 2, "where keys led before");
     let text = |command| super::super::encode(super::super::Operation::Catalog(Box::new(command))).expect("JSON").get().to_owned();
     let head = concat!(
@@ -221,9 +240,12 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
         text(grow_on("t", 1, 4, &["a"])),
         r#"{"v":2,"op":{"catalog":{"command":"grow_partitions","tenant":"default","name":"t","id":"0000000000000001","partitions":4,"owners":["a"]}}}"#
     );
-    let drain = Command::SetDraining { node: node_id("c"), draining: true };
+    let drain = Command::SetDraining { node: node_id("c"), draining: true, mark: None };
     assert_eq!(text(drain), r#"{"v":2,"op":{"catalog":{"command":"set_draining","node":"c","draining":true}}}"#);
-    assert_eq!(text(Command::LetGo { node: node_id("c") }), r#"{"v":2,"op":{"catalog":{"command":"let_go","node":"c"}}}"#);
+    assert_eq!(text(Command::LetGo { node: node_id("c"), mark: None }), r#"{"v":2,"op":{"catalog":{"command":"let_go","node":"c"}}}"#);
+    let let_go = Command::LetGo { node: node_id("c"), mark: Some(DrainMark(10)) };
+    let mark = "0000000000000000000000000000000a";
+    assert_eq!(text(let_go), format!(r#"{{"v":2,"op":{{"catalog":{{"command":"let_go","node":"c","mark":"{mark}"}}}}}}"#));
     assert_eq!(text(Command::NodeGone { node: node_id("c") }), r#"{"v":2,"op":{"catalog":{"command":"node_gone","node":"c"}}}"#);
     let ownership = serde_json::to_string(&owner(&with([begin(1, "c", A), freeze(1, A, 9)]))).expect("JSON");
     assert_eq!(ownership, r#"{"node":"b","epoch":1,"moving":{"to":"c","token":"0000000000000000000000000000000a","frozen":{"end":9}}}"#);

@@ -13,7 +13,7 @@ fn node(name: &str) -> NodeId {
 }
 
 fn seat(name: &str) -> Seat {
-    Seat { node: node(name), is_voter: true, is_leader: false, is_here: true, is_dead: false, is_ready: true, is_drained: false }
+    Seat { node: node(name), is_voter: true, is_leader: false, is_here: true, is_dead: false, is_ready: true, drained: None }
 }
 
 /// One partition of `a`'s.
@@ -52,6 +52,31 @@ fn a_partition_rests_after_an_aborted_move_and_not_after_one_that_was_made() {
     assert!(after(1, Duration::ZERO) && after(1, REST - Duration::from_millis(1)));
     assert!(!after(1, REST), "not for ever");
     assert!(!after(2, Duration::ZERO), "it has moved");
+}
+
+#[test]
+fn a_partition_rests_twice_as_long_after_each_aborted_move_until_it_has_moved() {
+    let (mut memory, mut now) = (Memory::default(), Instant::now());
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        memory.look(&view(1, Some(None)), &[], now);
+        memory.look(&view(1, None), &[], now);
+        let began = now;
+        while memory.look(&view(1, None), &[], now).resting.contains(&AT) {
+            now += Duration::from_secs(1);
+        }
+        pauses.push(now.duration_since(began).as_secs());
+    }
+    assert_eq!(pauses, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
+    assert!(memory.look(&view(1, None), &[], now).failed.contains(&(AT, node("b"))), "others are tried first");
+    memory.look(&view(1, Some(None)), &[], now);
+    memory.look(&view(2, None), &[], now);
+    memory.look(&view(2, Some(None)), &[], now);
+    let timing = memory.look(&view(2, None), &[], now);
+    assert!(timing.resting.contains(&AT));
+    let timing = memory.look(&view(2, None), &[], now + REST);
+    assert!(!timing.resting.contains(&AT), "after it has moved, the pause begins anew");
+    assert!(memory.look(&view(2, None), &[], now + REST + REST_MAX).failed.is_empty(), "it is forgotten in the end");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn seats(members: &[(&str, &str)]) -> Vec<Seat> {
         is_here: !is.contains(['-', '+']),
         is_dead: is.contains('+'),
         is_ready: !is.contains(['!', '-', '+']),
-        is_drained: is.contains('0'),
+        drained: is.contains('0').then_some(DrainMark(1)),
     };
     members.iter().map(seat).collect()
 }
@@ -43,7 +43,8 @@ fn topic(id: u64, owners: &[&str]) -> TopicRecord {
 
 fn view(topics: impl IntoIterator<Item = TopicRecord>, draining: &[&str]) -> CatalogView {
     let by_id = topics.into_iter().map(|topic| (topic.id, Arc::new(topic))).collect();
-    CatalogView { by_id, draining: draining.iter().map(|name| node(name)).collect(), ..CatalogView::default() }
+    let marks = draining.iter().map(|name| (node(name), DrainMark(1))).collect();
+    CatalogView { by_id, draining: draining.iter().map(|name| node(name)).collect(), marks, ..CatalogView::default() }
 }
 
 fn steady() -> Timing {
@@ -55,7 +56,7 @@ fn planned(view: &CatalogView, members: &[(&str, &str)], timing: &Timing) -> Vec
     let show = |action| match action {
         Action::Begin { at, to } => format!("begin {}/{} {to}", at.topic.0, at.index),
         Action::Abort { at, .. } => format!("abort {}/{}", at.topic.0, at.index),
-        Action::LetGo { node } => format!("let go {node}"),
+        Action::LetGo { node, .. } => format!("let go {node}"),
         Action::Remove { node } => format!("remove {node}"),
         Action::Unmark { node } => format!("unmark {node}"),
     };
@@ -106,6 +107,24 @@ fn nothing_is_moved_to_a_node_that_is_silent_not_ready_or_leaving_nor_from_one_t
     assert_eq!(planned(&owners, &[("a", "L!"), ("b", "v-"), ("c", "v"), ("d", "v")], &steady()), [""; 0]);
     assert_eq!(planned(&owners, &[("a", "L"), ("b", "v-"), ("c", "v"), ("d", "v")], &steady()), ["begin 1/0 a", "begin 1/1 a"]);
     assert_eq!(planned(&owners, &[("a", "L"), ("b", "v"), ("c", "v"), ("d", "v-")], &steady()), [""; 0]);
+}
+
+#[test]
+fn what_a_node_said_when_it_was_to_leave_before_does_not_let_it_go_now() {
+    let mut again = view([topic(1, &["a", "b", "c"])], &["d"]);
+    again.marks.insert(node("d"), DrainMark(2));
+    assert_eq!(planned(&again, &FOUR, &Timing::default()), [""; 0]);
+    assert!(obstacles(&again, &seats(&FOUR), &node("d")).iter().any(|obstacle| obstacle.code == ObstacleCode::DispatchBacklog));
+}
+
+#[test]
+fn where_a_partition_could_not_be_moved_it_is_tried_last() {
+    let owners = view([topic(1, &["d", "b", "c", "c"])], &["d"]);
+    assert_eq!(planned(&owners, &FOUR, &Timing::default()), ["begin 1/0 a"]);
+    let at = (TopicId(1), PartitionIndex(0));
+    let failed = |nodes: &[&str]| Timing { failed: nodes.iter().map(|to| (at, node(to))).collect(), ..Timing::default() };
+    assert_eq!(planned(&owners, &FOUR, &failed(&["a"])), ["begin 1/0 b"]);
+    assert_eq!(planned(&owners, &FOUR, &failed(&["a", "b", "c"])), ["begin 1/0 a"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use parking_lot::Mutex as Locked;
 use serde_json::json;
-use veena_contract::{BoxFuture, CallerGone, CatalogWriter, Command, FeatureLevel, PeerRequest};
+use veena_contract::{BoxFuture, CallerGone, CatalogWriter, Command, DrainMark, FeatureLevel, PeerRequest};
 use veena_metastore::{MemLog, MetastoreConfig, Runtime};
 
 use super::*;
@@ -27,10 +27,10 @@ fn a_clock_is_off_only_if_it_is_certainly_off() {
 
 #[test]
 fn what_nodes_say_to_each_other_only_grows() {
-    let sign = Sign { wall_ms: 7, is_ready: true, is_drained: true, knows_you: true, silent_ms: Some(5) };
+    let sign = Sign { wall_ms: 7, is_ready: true, drained: Some(DrainMark(10)), knows_you: true, silent_ms: Some(5) };
     assert_eq!(
         serde_json::to_value(&sign).expect("JSON"),
-        json!({"wall_ms": 7, "ready": true, "drained": true, "known": true, "silent_ms": 5})
+        json!({"wall_ms": 7, "ready": true, "drained_under": "0000000000000000000000000000000a", "known": true, "silent_ms": 5})
     );
     let question = Question { clock_ahead_ms: Some(-5), leads: true, about: Some(NodeId("x".into())) };
     assert_eq!(serde_json::to_value(&question).expect("JSON"), json!({"clock_ahead_ms": -5, "leads": true, "about": "x"}));
@@ -134,7 +134,7 @@ async fn a_member_whose_clock_differs_from_the_leaders_is_told_and_a_node_believ
 async fn a_node_that_was_taken_out_finds_out() {
     let (watch, other) = watching().await;
     let draining = async |draining| {
-        let command = Command::SetDraining { node: NodeId("a".into()), draining };
+        let command = Command::SetDraining { node: NodeId("a".into()), draining, mark: None };
         drop(watch.metastore.propose(command).await.expect("taken"));
     };
     for (says, is_marked, is_out) in [
