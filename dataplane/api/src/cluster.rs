@@ -27,7 +27,7 @@ pub(crate) async fn members(call: &Call<'_>) -> Result<Answer, Problem> {
     let parts = &call.state.parts;
     let mut members = match &parts.cluster {
         Some(cluster) => {
-            let found = cluster.members().await;
+            let found = cluster.members(Duration::from_millis(limits::MEMBER_ANSWER_MS_MAX)).await;
             let view = call.state.view();
             let mut members: Vec<ClusterMember> = found.iter().map(|member| shown(member, &view, is_detailed)).collect();
             for member in members.iter_mut().filter(|member| is_detailed && member.draining) {
@@ -310,7 +310,7 @@ impl Places {
         let me = &state.parts.node;
         match &state.parts.cluster {
             None => Self::Alone(me.clone()),
-            Some(cluster) => Self::Members(serving(&cluster.members().await, me)),
+            Some(cluster) => Self::Members(serving(&cluster.members(Duration::from_millis(limits::PLACEMENT_ANSWER_MS_MAX)).await, me)),
         }
     }
 

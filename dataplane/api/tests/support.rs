@@ -114,7 +114,7 @@ impl NodeDirectory for OnlyMember {
 }
 
 impl Members for OnlyMember {
-    fn members(&self) -> BoxFuture<'_, Vec<Member>> {
+    fn members(&self, _within: Duration) -> BoxFuture<'_, Vec<Member>> {
         let peer = PeerAddr { node: self.0.clone(), addr: Arc::from("nowhere") };
         Box::pin(async {
             vec![Member { peer, is_alive: true, is_ready: true, is_voter: true, is_leader: Some(true), silent: Duration::ZERO }]

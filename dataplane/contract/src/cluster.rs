@@ -124,8 +124,8 @@ pub enum ForgetError {
 
 /// What is known of the members.
 pub trait Members: NodeDirectory {
-    /// Asks every member whether it is there, and waits for the answers a little while; not for those that were silent when last asked.
-    fn members(&self) -> BoxFuture<'_, Vec<Member>>;
+    /// Asks every member whether it is there, and waits so long for the answers; not for those of members that were silent when last asked.
+    fn members(&self, within: Duration) -> BoxFuture<'_, Vec<Member>>;
 
     /// What is known of a node, without asking it.
     fn standing(&self, node: &NodeId) -> Standing;

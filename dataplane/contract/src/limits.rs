@@ -379,6 +379,8 @@ pub const MOVE_LEASES_MAX: usize = 262_144;
 pub const PEER_CLOSE_MS_MAX: u64 = 500;
 /// How long a node waits for another to say that it is there.
 pub const MEMBER_ANSWER_MS_MAX: u64 = 1_000;
+/// The same when partitions are to be placed: a node that lets one wait for longer is given none this time.
+pub const PLACEMENT_ANSWER_MS_MAX: u64 = 400;
 /// How often a node asks the others whether they are there.
 pub const MEMBER_WATCH_MS: u64 = 1_000;
 /// A member that was silent for this long is given nothing, and while one is, nothing is moved that need not be.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use tokio::time::timeout;
 use veena_contract::{
     BoxFuture, Catalog, Effect, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId, Obstacle, PeerAddr, PeerCall, PeerClass,
     PeerClient, PeerOp, Standing, limits,
@@ -80,7 +81,7 @@ impl NodeDirectory for ClusterMembers {
 }
 
 impl Members for ClusterMembers {
-    fn members(&self) -> BoxFuture<'_, Vec<Member>> {
+    fn members(&self, within: Duration) -> BoxFuture<'_, Vec<Member>> {
         Box::pin(async move {
             let status = self.metastore.status();
             let asked = status.members.iter().map(|member| async {
@@ -90,8 +91,8 @@ impl Members for ClusterMembers {
                 let (is_alive, is_ready) = if peer.node == self.me {
                     (true, true)
                 } else if silent.is_zero() {
-                    let heard = ask(self.client.as_ref(), &peer, &Question::default()).await;
-                    (heard.is_ok(), heard.is_ok_and(|sign| sign.is_some_and(|sign| sign.is_ready)))
+                    let heard = timeout(within, ask(self.client.as_ref(), &peer, &Question::default())).await.ok().and_then(Result::ok);
+                    (heard.is_some(), heard.is_some_and(|sign| sign.is_some_and(|sign| sign.is_ready)))
                 } else {
                     // It is asked again on the side, and nobody waits for it.
                     (false, false)
