@@ -33,10 +33,9 @@ async fn verdict_on(lie: Lie) -> Verdict {
 async fn an_honest_broker_gets_a_clean_verdict_over_a_full_history() {
     let verdict = verdict_on(Lie::None).await;
     assert!(verdict.is_clean(), "{verdict}\n{:#?}", verdict.violations);
-    assert!(
-        verdict.counts.sent_ok >= 400 && verdict.counts.acked >= 400 && verdict.counts.delivered > verdict.counts.positions,
-        "{verdict}"
-    );
+    // What is sent again under its key is answered again, and stored once.
+    let counts = &verdict.counts;
+    assert!(counts.sent_ok >= 400 && counts.acked >= counts.positions && counts.delivered > counts.positions, "{verdict}");
     assert_eq!((verdict.counts.sent_fail, verdict.counts.sent_unknown), (0, 0), "without faults everything is answered");
 }
 
