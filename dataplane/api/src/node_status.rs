@@ -17,11 +17,11 @@ pub async fn node_status(broker: &Broker, me: &NodeId) -> NodeStatus {
         draining: broker.is_draining(),
         produce_in_flight: broker.produces_under_way() as u64,
         dispatch_backlog: broker.undispatched() as u64,
-        quarantine: Quarantine {
+        quarantine: set_aside.map(|set_aside| Quarantine {
             copies: set_aside.len() as u64,
             bytes: set_aside.iter().map(|copy| copy.bytes).sum(),
             list: set_aside.iter().rev().take(limits::QUARANTINE_LISTED_MAX).map(|copy| set_aside_copy(&view, copy)).collect(),
-        },
+        }),
         moves: under_way.chain(broker.ended_moves().into_iter().map(ended)).collect(),
     }
 }

@@ -75,6 +75,8 @@ pub struct Core {
     pub disk_available_bytes: AtomicU64,
     /// Bytes set aside, as of the last sweep.
     pub quarantined_bytes: AtomicU64,
+    /// Held by whoever looks through what was set aside, for somebody who has asked.
+    pub quarantine_walk: Arc<tokio::sync::Mutex<()>>,
     /// Is the WAL moving?
     pub wal_pulse: WalPulse,
     wal_identity: WalIdentity,
@@ -291,6 +293,7 @@ impl Core {
             is_disk_low: AtomicBool::new(false),
             disk_available_bytes: AtomicU64::new(0),
             quarantined_bytes: AtomicU64::new(0),
+            quarantine_walk: Arc::default(),
             wal_pulse: WalPulse::default(),
             wal_identity: WalIdentity {
                 id: opened.wal_id,

@@ -184,10 +184,9 @@ impl Broker {
         self.core.intake.under_way()
     }
 
-    /// Every directory that was set aside, oldest first. Reads them all.
-    pub async fn quarantined(&self) -> Vec<Quarantined> {
-        let core = Arc::clone(&self.core);
-        self.core.ports.read_io.run(move || sweep::quarantined(&core)).await.unwrap_or_default()
+    /// Every directory that was set aside, oldest first. `None` when the disk does not tell it soon. Reads them all.
+    pub async fn quarantined(&self) -> Option<Vec<Quarantined>> {
+        sweep::tell_quarantined(&self.core).await
     }
 
     /// How many consumers wait for a message of this node now; those of other nodes too.

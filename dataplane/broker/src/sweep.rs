@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 use veena_contract::{Confirmed, LogIndex, TenantId, TopicGone, TopicId, limits};
 use veena_storage::disk::{DirEntry, Disk};
@@ -407,6 +407,22 @@ pub(crate) fn quarantined(core: &Core) -> io::Result<Vec<Quarantined>> {
     let mut all: Vec<Quarantined> = dated.collect();
     all.sort_unstable();
     Ok(all)
+}
+
+/// The same for those who ask. One walk at a time, and nobody waits long for it: the disk may not answer, and a call of another node is served
+/// to its end.
+pub(crate) async fn tell_quarantined(core: &Arc<Core>) -> Option<Vec<Quarantined>> {
+    let walk = async {
+        let turn = Arc::clone(&core.quarantine_walk).lock_owned().await;
+        let worker = Arc::clone(core);
+        let walk = move || {
+            // It ends with the walk, also when nobody waits for that any more.
+            let _turn = turn;
+            quarantined(&worker)
+        };
+        core.ports.read_io.run(walk).await.ok()
+    };
+    timeout(Duration::from_millis(limits::QUARANTINE_TOLD_MS_MAX), walk).await.ok().flatten()
 }
 
 /// What has waited long enough goes, and the oldest when there is too much.

@@ -8,7 +8,9 @@ use veena_contract::{Frozen, Move, MoveToken, Offset, Ownership, PeerOp, TopicRe
 use veena_storage::disk::mem::{Fault as DiskFault, FaultKind, MemDisk, Op};
 use veena_storage::disk::{Disk, OpenMode};
 
-use crate::moves::{ID, abort, begin, cluster, dirs, long, owner, put, seen_by_all, spread, stored, take, until, until_at, until_frozen};
+use crate::moves::{
+    ID, abort, begin, cluster, commit, dirs, long, owner, put, seen_by_all, spread, stored, take, until, until_at, until_frozen,
+};
 use crate::net::{Cluster, Fault, NODES, node_id};
 
 #[tokio::test(start_paused = true)]
@@ -55,10 +57,19 @@ fn damage_the_end(cluster: &Cluster) {
 
 /// Each in a frame of its own.
 async fn put_each(cluster: &Cluster, count: usize) {
-    for n in 0..count {
-        put(cluster.node("b"), &long(n)).await;
+    put_all(cluster, (0..count).map(long)).await;
+}
+
+async fn put_all(cluster: &Cluster, payloads: impl IntoIterator<Item = String>) {
+    for payload in payloads {
+        put(cluster.node("b"), &payload).await;
         cluster.settle_down().await;
     }
+}
+
+/// So little that its segment is not sealed before the partition stops.
+fn short(n: usize) -> String {
+    format!("{n:04}")
 }
 
 fn reasons(cluster: &Cluster, node: &str) -> Vec<String> {
@@ -71,22 +82,30 @@ fn is_back(cluster: &Cluster) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_whose_last_frame_is_damaged_moves_with_all_that_is_whole() {
-    let cluster = cluster(1).await;
-    put_each(&cluster, 3).await;
-    damage_the_end(&cluster);
-    begin(&cluster, "c", 7);
-    until_at(&cluster, "c").await;
-    put(cluster.node("a"), &long(3)).await;
-    cluster.settle_down().await;
-    let taken = take(cluster.node("a"), 10, 0).await;
-    assert_eq!(taken.iter().map(|delivery| delivery.offset.0).collect::<Vec<_>>(), [0, 1, 3], "the damaged one is stepped over, as ever");
-    assert!(cluster.node("b").broker.metrics().damage_found.get() > 0, "and told");
+    // Found before the partition stops, in what is not sealed; or in the copy of what is.
+    for (payload, is_told) in [(short as fn(usize) -> String, true), (long, false)] {
+        let cluster = cluster(1).await;
+        put_all(&cluster, (0..3).map(payload)).await;
+        damage_the_end(&cluster);
+        begin(&cluster, "c", 7);
+        until_at(&cluster, "c").await;
+        put(cluster.node("a"), &payload(3)).await;
+        cluster.settle_down().await;
+        let taken = take(cluster.node("a"), 10, 0).await;
+        assert_eq!(
+            taken.iter().map(|delivery| delivery.offset.0).collect::<Vec<_>>(),
+            [0, 1, 3],
+            "the damaged one is stepped over, as ever"
+        );
+        let told = cluster.node("b").broker.metrics().damage_found.get();
+        assert_eq!(told > 0, is_told, "by its owner; in a copy, the target's log names it, and its scrubber will");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_whose_log_makes_no_whole_copy_ends_the_move_before_it_has_stopped_and_says_why() {
     let cluster = cluster(1).await;
-    put_each(&cluster, 3).await;
+    put_all(&cluster, (0..3).map(short)).await;
     damage_the_end(&cluster);
     // Nor can it begin a segment behind the damage.
     disk(&cluster, "b").inject(DiskFault {
@@ -112,7 +131,7 @@ async fn an_owner_whose_log_makes_no_whole_copy_ends_the_move_before_it_has_stop
 #[tokio::test(start_paused = true)]
 async fn a_target_that_finds_no_whole_copy_at_a_stopped_owner_ends_the_move() {
     let mut cluster = cluster(1).await;
-    put_each(&cluster, 3).await;
+    put_all(&cluster, (0..3).map(short)).await;
     cluster.net.fail_op("c", "b", PeerOp::OWNER_FREEZE, Fault::LoseAnswers);
     begin(&cluster, "c", 7);
     until_frozen(&cluster).await;
@@ -128,6 +147,60 @@ async fn a_target_that_finds_no_whole_copy_at_a_stopped_owner_ends_the_move() {
     cluster.settle_down().await;
     let taken = take(cluster.node("a"), 10, 0).await;
     assert_eq!(taken.last().map(|delivery| delivery.offset.0), Some(3), "its owner goes on");
+}
+
+/// Every such operation at this node fails from now on.
+fn fail_files(cluster: &Cluster, node: &str, op: Op, path: &str) {
+    let fault = DiskFault { op, path_contains: path.into(), after: 0, times: 1_000_000, kind: FaultKind::Eio };
+    disk(cluster, node).inject(fault);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_whose_files_cannot_be_read_or_written_for_a_while_ends_wherever_they_are() {
+    let target = "the copy cannot be written";
+    let owner = "the owner cannot read or write its files";
+    for (node, op, path, reason) in [
+        ("c", Op::Write, "/p00001.", target),
+        ("c", Op::Sync, "/p00001.", target),
+        ("c", Op::List, "/topics/", "the directory of the topic cannot be changed"),
+        ("b", Op::Open, "/p00001/", owner),
+        ("b", Op::Read, "/p00001/", owner),
+        // It stops, cannot say so, and goes on, again and again.
+        ("b", Op::Rename, "/p00001/copy.cell", owner),
+    ] {
+        let cluster = cluster(1).await;
+        put_each(&cluster, 3).await;
+        fail_files(&cluster, node, op, path);
+        begin(&cluster, "c", 7);
+        until(&format!("the move has ended: {op:?} {path}"), || is_back(&cluster)).await;
+        until("it is told", || !reasons(&cluster, "c").is_empty()).await;
+        let reasons = reasons(&cluster, "c");
+        assert!(reasons.len() == 1 && reasons[0].contains(reason), "{op:?} {path}: {reasons:?}");
+        disk(&cluster, node).clear_faults();
+        put(cluster.node("a"), &long(3)).await;
+        cluster.settle_down().await;
+        assert_eq!(stored(&cluster).await.len(), 4, "{op:?} {path}: its owner goes on");
+        begin(&cluster, "c", 8);
+        until_at(&cluster, "c").await;
+        assert_eq!(stored(&cluster).await.len(), 4, "{op:?} {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_segment_that_cannot_be_sealed_for_its_move_costs_no_commit_its_answer() {
+    for op in [Op::SetLen, Op::Sync] {
+        let cluster = cluster(1).await;
+        put_each(&cluster, 3).await;
+        // What is written to ends where its frames end, and that is synced, once it is sealed.
+        let name = disk(&cluster, "b").list(format!("/data/topics/default/{ID}/p00001").as_ref()).expect("listed");
+        let log = name.into_iter().map(|entry| entry.name).find(|name| name.ends_with(".log")).expect("a segment");
+        disk(&cluster, "b").inject(DiskFault { op, path_contains: format!("/p00001/{log}"), after: 0, times: 1, kind: FaultKind::Eio });
+        begin(&cluster, "c", 7);
+        until("it could not be sealed", || cluster.node("c").broker.moves().iter().any(|moving| moving.failures > 0)).await;
+        commit(cluster.node("b"), &long(3)).await;
+        until_at(&cluster, "c").await;
+        assert_eq!(stored(&cluster).await.len(), 4, "{op:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,6 +220,7 @@ async fn a_node_without_room_for_a_copy_beside_its_reserve_takes_none() {
     until("the move has ended", || is_back(&cluster)).await;
     until("it is told", || !reasons(&cluster, "c").is_empty()).await;
     assert!(reasons(&cluster, "c")[0].contains("are free on this node's disk"), "{:?}", reasons(&cluster, "c"));
+    assert_eq!(cluster.node("c").broker.metrics().move_bytes_copied.get(), 0, "it was known before");
     assert_eq!(stored(&cluster).await.len(), 20);
     disk.set_capacity(used.total);
     begin(&cluster, "c", 8);

@@ -13,7 +13,7 @@ use veena_broker::owners::wire::{self, Tenure};
 use veena_broker::partition::PartitionId;
 use veena_broker::streams::StreamKey;
 use veena_contract::{CallerGone, Offset, OwnershipEpoch, PartitionIndex, PeerClass, PeerOp, PeerRequest, StreamId, TopicId};
-use veena_storage::disk::mem::{Hold, Op};
+use veena_storage::disk::mem::{Fault, FaultKind, Hold, Op};
 
 use crate::net::{Cluster, node_id, owned_by};
 use crate::support::{name, tenant, text, topic};
@@ -119,4 +119,21 @@ async fn a_consumer_that_waits_is_told_of_other_logs_while_one_stands_still() {
     commit(&cluster.node("a").broker, FREE, "one").await;
     assert_eq!(text(&waiting.await.expect("no panic").expect("told")), "one");
     drop(hold);
+}
+
+#[tokio::test]
+async fn what_was_set_aside_is_not_told_as_nothing_by_a_node_whose_disk_does_not_answer() {
+    let cluster = Cluster::start_on_threads(1).await;
+    let (node, disk) = (&cluster.members[0], &cluster.members[0].disk);
+    let broker = &cluster.node(node.name).broker;
+    assert_eq!(broker.quarantined().await, Some(Vec::new()));
+    disk.inject(Fault { op: Op::List, path_contains: "/quarantine".into(), after: 0, times: 1, kind: FaultKind::Eio });
+    assert_eq!(broker.quarantined().await, None, "it cannot be read");
+    let hold = disk.hold(Op::List, "/quarantine");
+    let asked = join_all((0..40).map(|_| broker.quarantined()));
+    let told = timeout(DEADLINE, asked).await.expect("nobody waits for what does not come");
+    assert!(told.iter().all(Option::is_none));
+    assert_eq!(disk.standing(), 1, "one has looked for all, and holds no other read up");
+    drop(hold);
+    while broker.quarantined().await.is_none() {}
 }

@@ -364,6 +364,8 @@ pub const MOVE_FAILURES_MAX: u32 = 30;
 pub const MOVES_ENDED_KEPT_MAX: usize = 64;
 /// How many directories that it has set aside a node tells one by one.
 pub const QUARANTINE_LISTED_MAX: usize = 100;
+/// How long a node that is asked for them looks for them.
+pub const QUARANTINE_TOLD_MS_MAX: u64 = 500;
 /// How long one piece of a copy may take.
 pub const MOVE_PIECE_MS_MAX: u64 = 10_000;
 /// How long handing a partition over may take, with the change of metadata that records it.
@@ -422,6 +424,7 @@ pub const PROMOTE_AGAIN_MS: u64 = 1_000;
 const _: () = {
     assert!(MEMBER_ANSWER_MS_MAX + MEMBER_WATCH_MS < MEMBER_SILENT_MS && MEMBER_SILENT_MS < MEMBER_DEAD_MS, "a lost answer is no silence");
     assert!(MOVES_PER_NODE_MAX <= MOVES_MAX);
+    assert!(QUARANTINE_TOLD_MS_MAX < MEMBER_ANSWER_MS_MAX, "what does not answer keeps no answer");
     assert!(MOVE_REST_MS <= MOVE_REST_MS_MAX && MOVE_PAUSE_MS_MAX * 10 <= MOVE_PIECE_MS_MAX, "a pause is no failure");
     assert!(PEER_KEEP_ALIVE_MS * 3 <= PEER_SILENCE_MS_MAX, "a lost probe or two are no silence");
     assert!(PEER_DATA_BYTES_MAX <= PEER_RECEIVING_BYTES_MAX, "one call always fits");

@@ -57,8 +57,9 @@ pub struct NodeStatus {
     pub produce_in_flight: u64,
     /// How many messages that were accepted at it are not committed at their owners.
     pub dispatch_backlog: u64,
-    /// What it has set aside.
-    pub quarantine: Quarantine,
+    /// What it has set aside; not there when its disk does not tell it soon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantine>,
     /// The moves that bring partitions to it; and, for some time, those that it has ended since they could not be completed.
     pub moves: Vec<NodeMove>,
 }

@@ -19,8 +19,8 @@ pub enum MoveRefusal {
     /// The segment is not there any more, or is another one.
     #[error("the segment is not there any more")]
     SegmentGone,
-    /// The disk of the owner does not give the log.
-    #[error("the owner cannot read its log")]
+    /// The disk of the owner does not give the partition: its log, or the word that it has stopped.
+    #[error("the owner cannot read or write its files")]
     Unreadable,
     /// What the owner has does not make a whole copy: it ends the move.
     #[error("the end of the owner's log is damaged")]

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error, info, warn};
 use veena_contract::{Command, Effect, MoveToken, NodeId, Offset, OwnershipEpoch, PeerRefusal, PeerRequest, limits};
-use veena_storage::partition::ReadError;
+use veena_storage::partition::{AppendError, ReadError};
 
 use super::{Stopped, at, ended, mark, me, move_of, ownership};
 use crate::consume::frontier;
@@ -55,7 +55,7 @@ pub(in crate::owners) async fn serve_copy(core: &Arc<Core>, request: PeerRequest
     if !knows(core, tenure.partition, token, &request.from, request.remaining / 4).await {
         return Ok(bodies::refused(MoveRefusal::NoSuchMove));
     }
-    let Ok(serving) = partition.open(core).await else { return Ok(bodies::refused(MoveRefusal::NotNow)) };
+    let Ok(serving) = partition.open(core).await else { return Ok(bodies::refused(MoveRefusal::Unreadable)) };
     partition.touch(core.now_ms());
     let reader = serving.reader.clone();
     match asked {
@@ -67,7 +67,7 @@ pub(in crate::owners) async fn serve_copy(core: &Arc<Core>, request: PeerRequest
         CopyAsked::Piece { source, piece } if source == core.direct_stream.0 => {
             let reading = core.ports.read_io.run(move || reader.copy_bytes(&piece, limits::MOVE_PIECE_BYTES));
             let is_stopped = core.moves.is_stopped(partition.id);
-            match if is_stopped { reading.await } else { core.moves.reading.take(core, reading).await } {
+            match if is_stopped { reading.await } else { core.moves.reading.take(&core.metrics, reading).await } {
                 Ok(Some(bytes)) => Ok(bodies::piece(&bytes)),
                 Ok(None) => Ok(bodies::refused(MoveRefusal::SegmentGone)),
                 Err(failed) => {
@@ -87,9 +87,17 @@ pub(in crate::owners) async fn serve_copy(core: &Arc<Core>, request: PeerRequest
 async fn seal(core: &Arc<Core>, partition: &Arc<Partition>) -> Result<(), MoveRefusal> {
     let mut slot = timeout(SLOT_WAIT, Arc::clone(&partition.owner).lock_owned()).await.map_err(|_| MoveRefusal::NotNow)?;
     let now_ms = core.ports.clock.now_ms();
+    let (worker, target) = (Arc::clone(core), Arc::clone(partition));
     let sealing = core.ports.write_io.run(move || {
         let OwnerSlot::Open(owner) = &mut *slot else { return Ok(()) };
-        owner.log.seal_active(now_ms, owner.table.committed_marks())
+        let sealed = owner.log.seal_active(now_ms, owner.table.committed_marks());
+        match sealed {
+            Ok(()) => {}
+            Err(AppendError::NoSpace) => worker.on_no_space(),
+            // As after a commit that has failed: the next one finds a log that takes it.
+            Err(_) => target.fail_slot(&worker, &mut slot),
+        }
+        sealed
     });
     sealing.await.map_err(|failed| {
         warn!(partition = %partition.dir.display(), error = %failed, "a segment of a partition that moves cannot be sealed now");
@@ -164,7 +172,7 @@ async fn hand_over(
         Err(Stop::NotStopped(refusal)) => return Err(refusal),
         Err(Stop::NotDurable) => {
             core.moves.end_proposal(id, token);
-            Err(MoveRefusal::NotNow)
+            Err(MoveRefusal::Unreadable)
         }
     };
     if handed.is_ok() {
@@ -207,7 +215,7 @@ fn stop(
     if frozen.is_some_and(|frozen| frozen.end > Offset(0)) && is_missing() {
         return Err(Stop::NotStopped(MoveRefusal::NotNow));
     }
-    let (serving, end) = partition.freeze_slot(core, slot, token).map_err(|_| Stop::NotStopped(MoveRefusal::NotNow))?;
+    let (serving, end) = partition.freeze_slot(core, slot, token).map_err(|_| Stop::NotStopped(MoveRefusal::Unreadable))?;
     core.moves.begin_proposal(partition.id, token);
     let cursors = core.fanout.stop(core, record, partition.id);
     let log_id = serving.reader.log_id();

@@ -102,7 +102,14 @@ impl Failures {
 /// How far the copy is.
 enum Stage {
     /// It is made.
-    Copying { log: Option<IncomingLog>, rounds: u32 },
+    Copying {
+        log: Option<IncomingLog>,
+        /// Rounds that went well, and those that were asked to be sealed.
+        rounds: u32,
+        /// Has the last round gone well? Before that the owner is not stopped: what cannot be read there, or written here, would be found out
+        /// while nobody serves the partition.
+        is_tried: bool,
+    },
     /// It is in its place, and the change of owner is to be recorded.
     Installed,
 }
@@ -124,7 +131,7 @@ pub(super) fn start(core: &Arc<Core>, id: PartitionId, incoming: Arc<Incoming>) 
 async fn run(core: &Arc<Core>, id: PartitionId, incoming: &Incoming) {
     let stop = core.ports.tasks.token();
     let mut pause = Pause(Pause::MIN);
-    let mut stage = Stage::Copying { log: None, rounds: 0 };
+    let mut stage = Stage::Copying { log: None, rounds: 0, is_tried: false };
     let mut failures = Failures::default();
     while !stop.is_cancelled() {
         let view = core.ports.catalog.view();
@@ -182,7 +189,7 @@ async fn step(
 ) -> Result<(), Hindrance> {
     let id = partition.id;
     let tenure = Tenure { partition: id, epoch: owner.epoch };
-    let Stage::Copying { log, rounds } = stage else {
+    let Stage::Copying { log, rounds, is_tried } = stage else {
         incoming.set_phase("taking over");
         let flip = Command::FlipOwner { at: at(record, id.index, owner.epoch), token: incoming.token };
         core.ports.writer.propose(flip).await?;
@@ -195,19 +202,26 @@ async fn step(
     }
     let addr = core.ports.peers.as_ref().and_then(|peers| peers.directory.address_of(&owner.node)).ok_or(Hindrance::NoAddress)?;
     let from = From { core, addr, tenure, incoming };
-    if !owner.is_frozen() && *rounds < limits::MOVE_ROUNDS_MAX {
+    if !owner.is_frozen() && (!*is_tried || *rounds < limits::MOVE_ROUNDS_MAX) {
         incoming.set_phase("copying");
         let list = from.list().await?;
         let missing = open(core, partition, incoming, log, &list).await?;
-        if *rounds == 0 || missing > limits::MOVE_REST_BYTES_MAX {
-            *rounds += 1;
-            return pull(&from, log, &list, false).await;
+        if !*is_tried || missing > limits::MOVE_REST_BYTES_MAX {
+            *is_tried = false;
+            pull(&from, log, &list, false).await?;
+            (*is_tried, *rounds) = (true, *rounds + 1);
+            return Ok(());
         }
         // What is not sealed is synced, read back and checked only once nobody serves it, and read again when it is opened here.
         let rest_max = core.config.partition.segment_bytes_max * limits::MOVE_REST_BYTES_MAX / limits::SEGMENT_BYTES_MAX;
         if list.segments.last().is_some_and(|active| active.len > rest_max) {
+            // Also when it cannot be sealed: it is asked for in the end as it is.
             *rounds += 1;
-            return pull(&from, log, &from.seal().await?, false).await;
+            let list = from.seal().await?;
+            *is_tried = false;
+            pull(&from, log, &list, false).await?;
+            *is_tried = true;
+            return Ok(());
         }
     }
     incoming.set_phase("taking the rest");
@@ -308,7 +322,7 @@ async fn pull(from: &From<'_>, log: &mut Option<IncomingLog>, list: &CopyList, i
             has_room(from.core, 0).await?;
         }
         let writing = from.core.ports.write_io.run(work);
-        let written = if is_final { writing.await } else { from.core.moves.writing.take(from.core, writing).await };
+        let written = if is_final { writing.await } else { from.core.moves.writing.take(&from.core.metrics, writing).await };
         if let Err(IncomingError::Io(full)) = &written
             && full.kind() == std::io::ErrorKind::StorageFull
         {
