@@ -43,7 +43,7 @@ pub const TIMER_SLACK: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How long everything that was accepted may take to be where it belongs, once nothing hurts the nodes any more.
 const CONVERGES_WITHIN: Duration = Duration::from_secs(180);
-const DRAINS_WITHIN: Duration = Duration::from_secs(240);
+const DRAINS_WITHIN: Duration = Duration::from_secs(480);
 
 /// Texts of warnings that every node of such a run logs.
 const LOG_TEXTS: &[&str] = &[

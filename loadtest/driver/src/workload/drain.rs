@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use futures_util::future::try_join_all;
 use veena_loadtest_checker::How;
 
 use super::consumer::{lease, settle};
@@ -11,6 +12,8 @@ use super::{Plan, observer};
 use crate::api::{Client, NewTopic};
 use crate::recorder::Recorder;
 
+/// How many read one topic: each settles one message after the other.
+const READERS: usize = 4;
 const WAIT: Duration = Duration::from_millis(200);
 /// How much longer than a lease a topic must stay silent to be called empty.
 const SILENCE_BEYOND_LEASE: Duration = Duration::from_millis(1500);
@@ -22,9 +25,13 @@ const SILENCE_BEYOND_LEASE: Duration = Duration::from_millis(1500);
 pub async fn drain(plan: &Plan, recorder: &Arc<Recorder>, deadline: Duration) -> anyhow::Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for topic in plan.all_topics() {
-        let number = recorder.new_client();
-        let (client, topic, recorder) = (plan.client(number), topic.clone(), recorder.clone());
-        tasks.spawn(async move { drain_topic(client, number, &topic, &recorder, deadline).await });
+        let readers: Vec<_> = (0..READERS).map(|_| recorder.new_client()).map(|number| (plan.client(number), number)).collect();
+        let (topic, recorder) = (topic.clone(), recorder.clone());
+        tasks.spawn(async move {
+            let read = readers.into_iter().map(|(client, number)| read_all(client, number, &topic, &recorder, deadline));
+            let Some((mut client, number)) = try_join_all(read).await?.pop() else { return Ok(()) };
+            observer::observe(&mut client, number, &topic.name, &recorder).await
+        });
     }
     while let Some(ended) = tasks.join_next().await {
         ended??;
@@ -32,7 +39,14 @@ pub async fn drain(plan: &Plan, recorder: &Arc<Recorder>, deadline: Duration) ->
     Ok(())
 }
 
-async fn drain_topic(mut client: Client, number: u32, topic: &NewTopic, recorder: &Recorder, deadline: Duration) -> anyhow::Result<()> {
+/// One of those who read a topic, with its client afterwards.
+async fn read_all(
+    mut client: Client,
+    number: u32,
+    topic: &NewTopic,
+    recorder: &Recorder,
+    deadline: Duration,
+) -> anyhow::Result<(Client, u32)> {
     let silence = Duration::from_millis(topic.visibility_ms) + SILENCE_BEYOND_LEASE;
     let started = Instant::now();
     let mut last_came = Instant::now();
@@ -53,5 +67,5 @@ async fn drain_topic(mut client: Client, number: u32, topic: &NewTopic, recorder
             last_came = Instant::now();
         }
     }
-    observer::observe(&mut client, number, &topic.name, recorder).await
+    Ok((client, number))
 }
