@@ -27,8 +27,8 @@ use crate::basic::{Credentials, InvalidBasic};
 use crate::password::{NoRandomness, Password, PasswordHash, UnusableHash};
 use crate::permits::{NotComputed, Permits, Place};
 use crate::throttle::{Attempt, Throttle};
-use crate::username::Username;
 use crate::verified::{Mac, Verified};
+use veena_contract::Username;
 
 /// Why a request has no user. Holds nothing of what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@ use veena_contract::{TenantId, limits};
 
 use crate::password::Password;
 use crate::secret::Secret;
-use crate::username::Username;
+use veena_contract::Username;
 
 /// Why a header holds no credentials that could be right. Holds nothing of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

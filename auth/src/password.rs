@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use veena_contract::limits;
+use veena_contract::{StoredHash, limits};
 
 use crate::secret::Secret;
 
@@ -134,6 +134,25 @@ impl TryFrom<String> for PasswordHash {
     /// Looks at the length only: a hash that this version does not compute must not keep it from reading its own store.
     fn try_from(text: String) -> Result<Self, UnusableHash> {
         if text.len() > limits::PASSWORD_HASH_BYTES_MAX { Err(UnusableHash::Unreadable) } else { Ok(Self(Arc::from(text))) }
+    }
+}
+
+impl TryFrom<&StoredHash> for PasswordHash {
+    type Error = UnusableHash;
+
+    /// As for a text. Copies nothing.
+    fn try_from(stored: &StoredHash) -> Result<Self, UnusableHash> {
+        if stored.expose().len() > limits::PASSWORD_HASH_BYTES_MAX {
+            Err(UnusableHash::Unreadable)
+        } else {
+            Ok(Self(stored.expose().clone()))
+        }
+    }
+}
+
+impl From<PasswordHash> for StoredHash {
+    fn from(hash: PasswordHash) -> Self {
+        Self::new(hash.0)
     }
 }
 

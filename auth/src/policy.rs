@@ -4,8 +4,8 @@ use std::fmt;
 
 use veena_contract::TopicName;
 
-use crate::grant::{Action, Grants, Pattern};
-use crate::username::Username;
+use veena_contract::Username;
+use veena_contract::{Action, Grants, Pattern};
 
 /// Who asks, and what they have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::grant::GrantText;
+    use veena_contract::GrantText;
 
     fn grants(of: &[(&str, &[&str])]) -> Grants {
         let text = |(action, patterns): &(&str, &[&str])| GrantText {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use veena_contract::limits;
 
-use crate::username::Username;
+use veena_contract::Username;
 
 /// So many at once, and one more every so often.
 struct Rate {

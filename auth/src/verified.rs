@@ -15,7 +15,7 @@ use veena_contract::limits;
 
 use crate::password::{NoRandomness, Password, PasswordHash};
 use crate::secret::Secret;
-use crate::username::Username;
+use veena_contract::Username;
 
 /// Stands for a user, a password and the stored hash it was checked against. Worth nothing outside of this process.
 pub(crate) struct Mac([u8; 32]);

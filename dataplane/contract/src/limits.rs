@@ -279,6 +279,8 @@ const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
 pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
 /// The longest cluster secret.
 pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
+/// How many users there are. Every node holds them all in memory.
+pub const USERS_MAX: usize = 10_000;
 /// The longest user name.
 pub const USERNAME_BYTES_MAX: usize = 64;
 /// The longest password (http-contract 1.5); a shorter one has at least a byte.
@@ -319,6 +321,8 @@ pub const LOGIN_FAILURE_NODE_MS: u64 = 250;
 pub const LOGIN_FAILURE_USERS_MAX: usize = 16_384;
 /// The largest `Authorization` header that is looked at: the longest user and password, in base64, and as much again.
 pub const AUTHORIZATION_BYTES_MAX: usize = 512;
+/// How often a parked consumer's rights are looked at again: what was taken away ends its wait within 5 s of when the change was made.
+pub const REVOCATION_LOOK_MS: u64 = 2_000;
 /// How many grants a user has.
 pub const GRANTS_MAX: usize = 64;
 /// How many patterns all grants of a user have together.

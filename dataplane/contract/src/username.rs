@@ -4,8 +4,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::limits;
 use serde::{Deserialize, Serialize};
-use veena_contract::limits;
 
 /// Why a text is no user name. The text is shown to the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::limits;
 use serde::{Deserialize, Serialize};
-use veena_contract::limits;
 
 /// What a grant lets a user do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -203,6 +203,13 @@ impl Grants {
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Grant> {
         self.0.iter()
+    }
+
+    /// The first pattern by which this may be done to the topic.
+    #[must_use]
+    pub fn covering(&self, action: Action, topic: &str) -> Option<&Pattern> {
+        let of_action = self.iter().filter(|grant| grant.action == action);
+        of_action.flat_map(|grant| &grant.patterns).find(|pattern| pattern.matches(topic))
     }
 
     /// Is `admin` among them?
