@@ -9,8 +9,8 @@ use veena_broker::message;
 use veena_client::bodies::{CreateTopic, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList};
 use veena_contract::records::Attachment;
 use veena_contract::{
-    Action, AttachEpoch, CatalogView, Command, NodeId, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, Standing, StreamId, TopicId,
-    TopicName, TopicRecord, limits,
+    Action, AttachEpoch, CatalogView, Command, NodeId, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, Standing, StreamId,
+    TopicId, TopicName, TopicRecord, limits,
 };
 
 use crate::answer::{self, Answer};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use serde::Deserialize;
 use veena_auth::{AuthError, Password};
 use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
 use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, UserRecord, Username, limits};
@@ -18,7 +19,7 @@ use crate::problem::Problem;
 /// `POST /v1/users`.
 pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
-    let asked: CreateUser = json::decode(&body)?;
+    let asked: CreateUser = decode(&body)?;
     let username = Username::parse(&asked.username).map_err(|error| Problem::invalid(error.to_string()))?;
     let password = password(asked.password)?;
     let grants = grants(asked.grants.unwrap_or_default())?;
@@ -30,10 +31,17 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let hash = call.state.parts.authenticator.hash(password).await?.into();
     let at_ms = call.state.parts.clock.now_ms();
     let tenant = call.state.tenant.clone();
-    let user =
-        UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
+    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
     let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
+}
+
+/// As for other bodies; but what is no object may be a password alone, and is not shown.
+fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    match body.trim_ascii_start().first() {
+        Some(b'{') | None => json::decode(body),
+        Some(_) => Err(Problem::malformed("invalid json: expected an object")),
+    }
 }
 
 fn password(text: PasswordText) -> Result<Password, Problem> {
@@ -93,7 +101,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
 pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let username = named(call)?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
-    let grants = grants(json::decode::<SetGrants>(&body)?.grants)?;
+    let grants = grants(decode::<SetGrants>(&body)?.grants)?;
     call.caller.can_confer(&grants)?;
     let (tenant, at_ms) = (call.state.tenant.clone(), call.state.parts.clock.now_ms());
     let command = Command::SetGrants { tenant, username: username.clone(), grants, at_ms };
@@ -105,7 +113,7 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
 pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let username = named(call)?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
-    let asked: SetPassword = json::decode(&body)?;
+    let asked: SetPassword = decode(&body)?;
     let new = password(asked.new_password)?;
     let checked = match call.caller.may_administer() {
         Ok(()) => None,

@@ -62,7 +62,8 @@ const ROWS: &[Row] = &[
     row("GET", "/v1/topics/{topic}/consume", 204, LetIn::These(&["consumer"])),
     Row { query: "?receipt_handle=0:0:1", ..row("POST", "/v1/topics/{topic}/ack", 410, LetIn::These(&["consumer"])) },
     row("GET", "/v1/cluster/members", 200, ONLY_ADMINS),
-    row("GET", "/v1/cluster/backup", 200, ONLY_ADMINS),
+    // No copies are made of this catalog: it is in memory.
+    row("GET", "/v1/cluster/backup", 503, ONLY_ADMINS),
     row("POST", "/v1/cluster/members/{member}/decommission", 404, ONLY_ADMINS),
     row("DELETE", "/v1/cluster/members/{member}/decommission", 404, ONLY_ADMINS),
     row("POST", "/v1/cluster/members/{member}/forget", 404, ONLY_ADMINS),
@@ -124,8 +125,12 @@ async fn prepare(node: &Node, row: &Row, n: usize) -> String {
     if row.template.contains("{user}") {
         node.user(&format!("target-{n}"), &[]).await;
     }
-    let names =
-        [("{topic}", format!("o-{n}")), ("{child}", format!("c-{n}")), ("{user}", format!("target-{n}")), ("{member}", "node-9".to_owned())];
+    let names = [
+        ("{topic}", format!("o-{n}")),
+        ("{child}", format!("c-{n}")),
+        ("{user}", format!("target-{n}")),
+        ("{member}", "node-9".to_owned()),
+    ];
     let path = names.iter().fold(row.template.replace("{partition}", "0"), |path, (name, value)| path.replace(name, value));
     format!("{path}{}", row.query)
 }

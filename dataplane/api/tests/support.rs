@@ -1,8 +1,8 @@
 //! A node to talk to, and a client that writes its bytes by hand.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use base64::Engine as _;

@@ -112,13 +112,7 @@ async fn nobody_gives_what_they_do_not_hold_and_root_stays_as_it_is() {
         (second, "DELETE", "/v1/users/second", "", "cannot delete your own account"),
         (second, "DELETE", "/v1/users/admin", "", "the root admin cannot be deleted"),
         (ROOT, "DELETE", "/v1/users/admin", "", "the root admin cannot be deleted"),
-        (
-            second,
-            "PUT",
-            "/v1/users/admin/password",
-            r#"{"new_password":"x"}"#,
-            "only the root admin may change the root admin's password",
-        ),
+        (second, "PUT", "/v1/users/admin/password", r#"{"new_password":"x"}"#, "only the root admin may change the root admin's password"),
     ] {
         assert_eq!(node.send_as(who, method, path, body).await.refusal(403, "forbidden"), text, "{method} {path} {body}");
     }
@@ -133,7 +127,8 @@ async fn a_user_changes_their_own_password_with_the_one_they_have_and_admins_wit
     create(&node, "ann", "x", "[]").await;
     let joe = Some(("joe", "one"));
     let path = "/v1/users/joe/password";
-    for body in [r#"{"new_password":"two"}"#, r#"{"new_password":"two","current_password":"x"}"#, r#"{"new_password":"two","current_password":""}"#]
+    for body in
+        [r#"{"new_password":"two"}"#, r#"{"new_password":"two","current_password":"x"}"#, r#"{"new_password":"two","current_password":""}"#]
     {
         assert_eq!(node.send_as(joe, "PUT", path, body).await.refusal(403, "forbidden"), "current password is incorrect", "{body}");
     }

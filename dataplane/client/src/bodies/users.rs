@@ -76,7 +76,8 @@ impl<'de> Deserialize<'de> for PasswordText {
             }
         }
 
-        deserializer.deserialize_string(Reader)
+        // Asked for a string, a deserializer may show what it found instead.
+        deserializer.deserialize_any(Reader)
     }
 }
 
