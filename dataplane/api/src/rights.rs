@@ -46,10 +46,27 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// The user of a record.
-    pub(crate) fn of(record: &Arc<UserRecord>) -> Self {
+    /// The user of this record, as the newest view knows them.
+    ///
+    /// # Errors
+    /// There is no such user any more, or the password is another.
+    pub(crate) fn of(state: &ApiState, known: &UserRecord) -> Result<Self, Problem> {
+        let view = state.view();
+        let record = view.user(&state.tenant, &known.username).filter(|record| record.hash == known.hash);
+        let record = Arc::clone(record.ok_or_else(Problem::unauthenticated)?);
         let principal = Principal { username: record.username.clone(), is_root: record.is_root, grants: record.grants.clone() };
-        Self::User(Arc::clone(record), principal)
+        Ok(Self::User(record, principal))
+    }
+
+    /// The same caller, as the newest view knows them.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn renewed(&self, state: &ApiState) -> Result<Self, Problem> {
+        match self {
+            Self::Anybody => Ok(Self::Anybody),
+            Self::User(record, _) => Self::of(state, record),
+        }
     }
 
     /// The user's name, if there is one.
@@ -94,17 +111,6 @@ impl Caller {
             Self::Anybody => Ok(()),
             Self::User(_, principal) => Ok(can_confer(principal, grants)?),
         }
-    }
-
-    /// The caller as the newest view knows them.
-    ///
-    /// # Errors
-    /// There is no such user any more, or the password is another.
-    pub(crate) fn renewed(&self, state: &ApiState) -> Result<Self, Problem> {
-        let Self::User(known, _) = self else { return Ok(Self::Anybody) };
-        let view = state.view();
-        let record = view.user(&state.tenant, &known.username).filter(|record| record.hash == known.hash);
-        record.map(Self::of).ok_or_else(Problem::unauthenticated)
     }
 
     /// What is stored of the caller's password.

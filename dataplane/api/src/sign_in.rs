@@ -24,7 +24,8 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
     };
     state.parts.authenticator.authenticate(header, lookup).await?;
     // Whoever had to wait may be somebody else by now.
-    Caller::of(&checked.ok_or_else(Problem::unauthenticated)?).renewed(state)
+    let checked = checked.ok_or_else(Problem::unauthenticated)?;
+    Caller::of(state, &checked)
 }
 
 fn is_open(state: &ApiState, route: Route) -> bool {

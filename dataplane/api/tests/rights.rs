@@ -288,3 +288,71 @@ async fn caps_on_requests_in_flight_are_each_users_own() {
     assert_eq!(second().await.refusal(429, "rate_limited"), "too many in-flight consume requests for this identity (limit 1 per node)");
     assert_eq!(node.send_as(Some(("joe", PASSWORD)), "GET", "/v1/topics/t/consume", "").await.status, 204);
 }
+
+#[tokio::test]
+async fn a_member_asks_the_leader_about_a_topic_only_for_whom_it_could_matter() {
+    let node = Node::start_secured_member().await;
+    node.user("joe", &[("consume", "o-*")]).await;
+    let joe = Some(("joe", PASSWORD));
+    node.catalog.set_leaderless(true);
+    for (method, path, status) in [
+        ("POST", "/v1/topics/o-1/produce", 403),
+        ("GET", "/v1/topics/x/consume", 403),
+        ("GET", "/v1/topics/o-1/consume", 503),
+        ("GET", "/v1/topics/o-1", 503),
+        ("DELETE", "/v1/topics/o-1", 503),
+    ] {
+        assert_eq!(node.send_as(joe, method, path, "").await.status, status, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_behind_knows_a_new_user_when_it_has_caught_up_and_asks_before_it_says_that_there_is_none() {
+    let node = Node::start_secured_member().await;
+    node.catalog.stop_following();
+    node.user("joe", &[]).await;
+    assert_eq!(node.send_as(Some(("joe", PASSWORD)), "GET", "/v1/topics", "").await.status, 401);
+    node.catalog.set_leaderless(true);
+    assert!(!node.send_as_root("GET", "/v1/users/joe", "").await.refusal(503, "metadata_unavailable").is_empty());
+    node.catalog.set_leaderless(false);
+    assert_eq!(node.send_as_root("GET", "/v1/users/joe", "").await.status, 200);
+    assert_eq!(node.send_as(Some(("joe", PASSWORD)), "GET", "/v1/topics", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_a_node_that_is_behind_lets_through_the_leader_refuses() {
+    for (change, texts) in [
+        (
+            r#"{"grants":[]}"#,
+            [
+                "only the owner of topic \"t\" or an admin may modify it",
+                "admin privileges required",
+                "admin privileges required",
+                "create not allowed on this topic",
+            ],
+        ),
+        ("", ["caller unknown to the leader"; 4]),
+    ] {
+        let node = Node::start_secured_member().await;
+        node.user("second", &[("admin", "")]).await;
+        assert_eq!(node.send_as_root("POST", "/v1/topics", r#"{"name":"t"}"#).await.status, 201);
+        node.catalog.stop_following();
+        let changed = match change {
+            "" => node.send_as_root("DELETE", "/v1/users/second", "").await,
+            grants => node.send_as_root("PUT", "/v1/users/second/grants", grants).await,
+        };
+        assert!(changed.status < 300, "{}", changed.text());
+        let second = Some(("second", PASSWORD));
+        for ((method, path, body), text) in [
+            ("DELETE", "/v1/topics/t", ""),
+            ("PUT", "/v1/users/second/grants", r#"{"grants":[]}"#),
+            ("DELETE", "/v1/users/joe", ""),
+            ("POST", "/v1/topics", r#"{"name":"u"}"#),
+        ]
+        .into_iter()
+        .zip(texts)
+        {
+            assert_eq!(node.send_as(second, method, path, body).await.refusal(403, "forbidden"), text, "{method} {path}");
+        }
+    }
+}

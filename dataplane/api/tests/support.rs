@@ -196,6 +196,13 @@ impl Node {
         Self::start_as(ApiConfig { security_enabled: false, ..ApiConfig::default() }, true).await
     }
 
+    /// As a member of a cluster, with security on and the root admin.
+    pub async fn start_secured_member() -> Self {
+        let node = Self::start_as(ApiConfig::default(), true).await;
+        node.user(Username::ROOT, &[]).await;
+        node
+    }
+
     /// A user whose password is [`PASSWORD`]: action and pattern of each grant.
     pub async fn user(&self, name: &str, grants: &[(&str, &str)]) {
         let text = |(action, pattern): &(&str, &str)| GrantText {
