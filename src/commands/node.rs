@@ -91,6 +91,7 @@ pub fn dev(args: DevArgs) -> Outcome {
     start(&config, false, DEV_ELSEWHERE, move |ready| {
         let ready = ready.clone();
         // Nobody waits for it: the root admin is created once requests are answered.
+        #[expect(clippy::disallowed_methods, reason = "it only prints, and ends with the process")]
         tokio::spawn(async move {
             let url = format!("http://{}", ready.addr);
             welcome(&url, &shown, ready.is_new, &kept.sign_in(&url).await);
