@@ -4,6 +4,7 @@
 mod commands;
 mod flags;
 mod output;
+mod sign_in;
 
 use std::io::{ErrorKind, Write};
 

@@ -29,6 +29,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let effect = match (error.effect, error.status) {
             (Effect::Possible, _) => "it may have been done (effect: possible): look before you repeat it",
+            (Effect::None, Some(401)) => "nothing was done (effect: none); say who you are with -u NAME, and the password of that user",
             (Effect::None, None) => "nothing was done (effect: none); is a node running there? (veena dev starts one, -s names another)",
             (Effect::None, _) => "nothing was done (effect: none)",
         };
@@ -142,5 +143,6 @@ mod tests {
         assert!(text.contains("may have been done (effect: possible)") && text.contains("docs/errors/outcome_unknown.md"), "{text}");
         assert!(!told(Some(400), Some("not_of_this_version"), Effect::None).contains("docs/"), "no page is named that is not there");
         assert!(told(None, None, Effect::None).contains("is a node running there?"));
+        assert!(told(Some(401), None, Effect::None).contains("say who you are with -u NAME"));
     }
 }

@@ -103,12 +103,12 @@ async fn a_command_says_why_it_failed_and_ends_with_the_right_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_accounts_is_not_opened_to_others_by_accident() {
+async fn a_node_is_not_opened_to_others_by_accident() {
     let dir = scratch();
     let shell = Shell { server: String::new() };
     let data = dir.path().display();
     let text = shell.fails(&format!("node --addr 0.0.0.0:0 --data-dir {data}"), 1).await;
-    assert!(text.contains("--insecure-listen"), "{text}");
+    assert!(text.contains("passwords") && text.contains("--insecure-listen"), "{text}");
     let text = shell.fails("node --log-level loud --port 0 --addr nowhere", 2).await;
     assert!(text.contains("config: --log-level"), "{text}");
     let text = shell.fails("node --log-level loud --addr junk", 2).await;

@@ -44,6 +44,11 @@ async fn a_node_without_the_guard_takes_bare_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_secured_node_lets_in_whom_the_contract_says() {
+    holds(Profile::Secured).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_node_says_so_and_finishes_what_it_began() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = start(Profile::Stopping, dir.path()).await;

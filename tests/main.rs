@@ -17,3 +17,4 @@ mod rolling;
 mod stall;
 mod stops;
 mod support;
+mod users;

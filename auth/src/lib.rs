@@ -1,15 +1,30 @@
 //! Identities and secrets. All cryptography of the project lives here; nobody else names its crates.
 //!
 //! - [`secret`]: values that no log, error or answer may show.
+//! - [`authenticator`]: from an `Authorization` header to a user's name. It puts these together: [`basic`] reads the header, a [`Username`]
+//!   and a [`password`] are what stands in it, `verified` remembers what a check found, `throttle` bounds failures, `permits` bounds computations.
+//! - [`policy`]: what a user may do, given their [`Grants`], and why.
 //! - [`cluster_secret`]: the one secret of a cluster, and what is derived from it.
 //! - [`tls`]: how nodes of a cluster prove to each other that they know it.
 //!
 //! This crate must never format a secret, and never compare one but in constant time.
 
+pub mod authenticator;
+pub mod basic;
 pub mod cluster_secret;
+pub mod password;
+mod permits;
+pub mod policy;
 pub mod secret;
+mod throttle;
 pub mod tls;
+mod verified;
 
+pub use authenticator::{AuthError, Authenticator};
+pub use basic::{Credentials, InvalidBasic};
 pub use cluster_secret::{ClusterSecret, ClusterSecretError, ClusterSecrets, SecretId};
+pub use password::{InvalidPassword, NoRandomness, Password, PasswordHash, UnusableHash};
+pub use policy::{Decision, Denied, NotHeld, Principal, Reason, can_confer, decide, may_administer, may_manage, may_see};
 pub use secret::Secret;
 pub use tls::{ClusterIdentity, IdentityError, Proof, Role};
+pub use veena_contract::{Action, Grant, GrantText, Grants, InvalidGrants, InvalidUsername, Pattern, Username};

@@ -15,8 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use veena_client::Client;
 use veena_contract::Entropy as _;
-use veena_node::OsEntropy;
+use veena_node::{AdminPassword, OsEntropy};
 
+use super::admin::{self, SignIn};
 use crate::output::{self, Failure, Outcome};
 
 /// How long the nodes may take to be ready.
@@ -47,9 +48,10 @@ impl LocalCluster {
     pub async fn run(&self) -> Outcome {
         fs::create_dir_all(&self.dir).await.with_context(|| format!("cannot create {}", self.dir.display()))?;
         self.make_secret().await?;
+        let kept = admin::keep_in(&self.dir).await?;
         let mut nodes = Vec::new();
         for number in 1..=self.nodes {
-            nodes.push(self.start(number).await?);
+            nodes.push(self.start(number, &kept.password).await?);
         }
         let stop = async {
             if veena_node::shutdown::told_to_stop().await.is_err() {
@@ -58,7 +60,8 @@ impl LocalCluster {
         };
         let running = async {
             wait_ready(&mut nodes).await?;
-            welcome(&nodes)?;
+            let sign_in = kept.sign_in(&format!("http://{}", nodes[0].addr)).await;
+            welcome(&nodes, &sign_in)?;
             tell_ends(&mut nodes).await
         };
         let outcome = tokio::select! {
@@ -93,7 +96,7 @@ impl LocalCluster {
         Ok(SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
-    async fn start(&self, number: u16) -> Result<Node, Failure> {
+    async fn start(&self, number: u16, password: &AdminPassword) -> Result<Node, Failure> {
         let (name, addr) = (name(number), self.addr(number)?);
         let (data, log) = (self.dir.join(&name), self.dir.join(format!("{name}.log")));
         let binary = std::env::current_exe().context("this program does not know where it is")?;
@@ -104,7 +107,7 @@ impl LocalCluster {
         // The same number serves clients over TCP, and other nodes over UDP.
         command.arg("node").args(["--addr", &addr.to_string(), "--node-id", &name, "--log-format", "text", "--log-level", &self.log_level]);
         command.arg("--data-dir").arg(&data).env("VEENA_CLUSTER_PEER_ADDR", addr.to_string());
-        command.env("VEENA_CLUSTER_SECRET_FILE", self.secret());
+        command.env("VEENA_CLUSTER_SECRET_FILE", self.secret()).env("VEENA_ADMIN_PASSWORD", password.expose());
         let mut known = vec![1];
         if number == 1 {
             command.env("VEENA_CLUSTER_BOOTSTRAP", "true");
@@ -179,7 +182,7 @@ async fn end(nodes: Vec<Node>) {
     while ending.join_next().await.is_some() {}
 }
 
-fn welcome(nodes: &[Node]) -> Outcome {
+fn welcome(nodes: &[Node], sign_in: &SignIn) -> Outcome {
     let mut text = "\nA cluster is ready; any node takes any request:\n".to_owned();
     for node in nodes {
         let pid = node.child.id().map(|pid| format!("  pid {pid}")).unwrap_or_default();
@@ -187,11 +190,15 @@ fn welcome(nodes: &[Node]) -> Outcome {
     }
     let url = |at: usize| format!("http://{}", nodes[at % nodes.len()].addr);
     text += &format!(
-        "\nTry:\n  \
-           curl -X POST {}/v1/topics -H 'Content-Type: application/json' -d '{{\"name\":\"hello\",\"partitions\":3}}'\n  \
-           curl {}/v1/topics/hello\n  \
+        "\nSign in: {}\n\n\
+         Try, in another terminal:\n  \
+           {}\n  \
+           curl -u \"$VEENA_USER:$VEENA_PASSWORD\" -X POST {}/v1/topics -H 'Content-Type: application/json' -d '{{\"name\":\"hello\",\"partitions\":3}}'\n  \
+           curl -u \"$VEENA_USER:$VEENA_PASSWORD\" {}/v1/topics/hello\n  \
            veena cluster members -s {}\n\n\
          Ctrl-C stops all nodes.\n",
+        sign_in.told,
+        sign_in.export,
         url(0),
         url(1),
         url(2)

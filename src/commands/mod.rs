@@ -1,5 +1,6 @@
 //! The commands.
 
+mod admin;
 pub mod bench;
 mod cluster;
 mod lives;
@@ -9,6 +10,7 @@ pub mod node;
 mod produce;
 mod read;
 mod topic;
+mod user;
 
 use std::ffi::OsString;
 
@@ -18,6 +20,7 @@ use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcomma
 use veena_client::Client;
 
 use crate::output::{self, Failure, Outcome};
+use crate::sign_in::SignIn;
 
 /// Veena: a message broker over plain HTTP.
 ///
@@ -37,13 +40,15 @@ pub struct Cli {
 pub const SERVER: &str = "http://127.0.0.1:7942";
 /// Commands for which flags of all others mean nothing, with those flags.
 const WITHOUT: [(&str, &[&str]); 6] = [
-    ("dev", &["server", "json"]),
-    ("node", &["server", "json"]),
-    ("log", &["server"]),
-    ("cluster restore", &["server"]),
-    ("cluster recover", &["server"]),
-    ("cluster rejoin", &["server"]),
+    ("dev", &["server", "user", "password_file", "json"]),
+    ("node", &["server", "user", "password_file", "json"]),
+    ("log", OF_SERVERS),
+    ("cluster restore", OF_SERVERS),
+    ("cluster recover", OF_SERVERS),
+    ("cluster rejoin", OF_SERVERS),
 ];
+/// What says where a node is, and who speaks to it.
+const OF_SERVERS: &[&str] = &["server", "user", "password_file"];
 
 impl Cli {
     /// Reads a command line. A flag that would do nothing is refused.
@@ -55,7 +60,9 @@ impl Cli {
         for name in [first.to_owned(), format!("{first} {second}")] {
             for flag in without(&name) {
                 if matches.value_source(flag) == Some(ValueSource::CommandLine) {
-                    return Err(grammar.error(ErrorKind::UnknownArgument, format!("--{flag} means nothing to `veena {name}`")));
+                    return Err(
+                        grammar.error(ErrorKind::UnknownArgument, format!("--{} means nothing to `veena {name}`", flag.replace('_', "-")))
+                    );
                 }
             }
         }
@@ -86,6 +93,9 @@ pub struct Global {
     /// The node to talk to.
     #[arg(short, long, global = true, env = "VEENA_ADDR", default_value = SERVER, value_name = "URL")]
     pub server: String,
+    /// Who speaks.
+    #[command(flatten)]
+    pub sign_in: SignIn,
     /// Print JSON, one value a line, instead of text.
     #[arg(long, global = true)]
     pub json: bool,
@@ -95,7 +105,7 @@ impl Global {
     /// A client of the node.
     pub fn client(&self) -> Result<Client, Failure> {
         let address = if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) };
-        Client::new(&address).map_err(|error| Failure::Usage(error.text))
+        self.sign_in.apply(Client::builder(&address))?.build().map_err(|error| Failure::Usage(error.text))
     }
 }
 
@@ -114,6 +124,9 @@ pub enum Command {
     /// Create, list, change and delete topics.
     #[command(subcommand)]
     Topic(topic::TopicCommand),
+    /// Create, list, change and delete users, and say what they may do.
+    #[command(subcommand)]
+    User(user::UserCommand),
     /// Send messages to a topic.
     Pub(produce::PubArgs),
     /// Receive messages from a topic: lease, print, ack.
@@ -141,6 +154,7 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
     runtime.block_on(async {
         match command {
             Command::Topic(command) => topic::run(&global, command).await,
+            Command::User(command) => user::run(&global, command).await,
             Command::Pub(args) => produce::run(&global, args).await,
             Command::Sub(args) => read::subscribe(&global, args).await,
             Command::Replay(args) => read::replay(&global, args).await,
@@ -188,13 +202,16 @@ mod tests {
         for (name, flags) in WITHOUT {
             let help = read(&format!("veena {name} --help")).expect_err("help is not a command").to_string();
             for flag in flags {
-                assert!(!help.contains(&format!("--{flag}")), "veena {name} --help shows --{flag}");
+                let flag = flag.replace('_', "-");
+                assert!(!help.contains(&format!("--{flag} ")), "veena {name} --help shows --{flag}");
             }
         }
         for line in [
             "dev -s x",
             "-s x dev",
             "node --json",
+            "node -u joe",
+            "dev --password-file x",
             "serve --json",
             "log verify -s x .",
             "log -s x verify .",

@@ -4,11 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use veena_node::config::LogConfig;
+use veena_node::config::{LogConfig, SecurityConfig};
 use veena_node::{BootError, Config, DataDirError, Flags, ListenError, LogFormat, LogLevel, NodeError, Ready};
 use veena_raftstore::RaftStore;
 
 use super::SERVER;
+use super::admin::{self, SignIn};
 use super::local_cluster::LocalCluster;
 use crate::output::{self, Failure, Outcome};
 
@@ -16,7 +17,7 @@ use crate::output::{self, Failure, Outcome};
 const DEV_ELSEWHERE: &str = "veena dev --port 7943 --data-dir DIR, or make dev ARGS='--port 7943 --data-dir DIR'";
 const NODE_ELSEWHERE: &str = "veena node --addr 127.0.0.1:7943 --data-dir DIR";
 
-/// A node for trying things out: this machine only, text logs.
+/// A node for trying things out: this machine only, text logs, a password that is told.
 #[derive(Debug, Args)]
 pub struct DevArgs {
     /// The port to listen on.
@@ -57,7 +58,8 @@ pub struct NodeArgs {
     /// How logs are written: json or text.
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Let other machines in, although this version has no accounts: anybody who reaches the port can read and delete everything.
+    /// Let other machines in, although there is no TLS: put a proxy with TLS in front, or everybody on the way reads passwords and messages.
+    /// With security off anybody who reaches the port can read and delete everything.
     #[arg(long)]
     insecure_listen: bool,
     /// Added to each sync, to measure what a slow volume would do.
@@ -76,7 +78,9 @@ pub fn dev(args: DevArgs) -> Outcome {
         let cluster = LocalCluster { nodes: args.nodes, port: args.port, dir: data_dir, log_level: args.log_level };
         return tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(cluster.run());
     }
-    let base = Config { log: LogConfig { level: LogLevel::Info, format: LogFormat::Text }, ..Config::default() };
+    let kept = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?.block_on(admin::keep_in(&data_dir))?;
+    let security = SecurityConfig { admin_password: Some(kept.password.clone()), ..SecurityConfig::default() };
+    let base = Config { log: LogConfig { level: LogLevel::Info, format: LogFormat::Text }, security, ..Config::default() };
     let flags = Flags::default()
         .with("http.addr", Some(format!("127.0.0.1:{}", args.port)))
         .with("storage.data_dir", Some(data_dir.display()))
@@ -84,7 +88,15 @@ pub fn dev(args: DevArgs) -> Outcome {
     let config = Config::load(base, None, |_| None, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
     veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
     let shown = data_dir.display().to_string();
-    start(&config, false, DEV_ELSEWHERE, move |ready| welcome(ready, &shown))
+    start(&config, false, DEV_ELSEWHERE, move |ready| {
+        let ready = ready.clone();
+        // Nobody waits for it: the root admin is created once requests are answered.
+        #[expect(clippy::disallowed_methods, reason = "it only prints, and ends with the process")]
+        tokio::spawn(async move {
+            let url = format!("http://{}", ready.addr);
+            welcome(&url, &shown, ready.is_new, &kept.sign_in(&url).await);
+        });
+    })
 }
 
 /// Runs a node.
@@ -165,23 +177,25 @@ async fn insisted() {
     }
 }
 
-fn welcome(ready: &Ready, data_dir: &str) {
-    let url = format!("http://{}", ready.addr);
+fn welcome(url: &str, data_dir: &str, is_new: bool, sign_in: &SignIn) {
     let server = if url == SERVER { String::new() } else { format!(" -s {url}") };
     let text = format!(
         "\nVeena is ready: {url}\n\
          Data: {data_dir}{}\n\
-         Sign in: not needed. Security is off: this version has no accounts, so only this machine is let in.\n\n\
-         Try:\n  \
-           curl -X POST {url}/v1/topics -H 'Content-Type: application/json' -d '{{\"name\":\"hello\",\"partitions\":1}}'\n  \
-           curl -X POST {url}/v1/topics/hello/produce -H 'X-Veena-Client: me' --data-binary 'first message'\n  \
-           curl '{url}/v1/topics/hello/consume?wait=5s'\n\n\
+         Sign in: {}\n\n\
+         Try, in another terminal:\n  \
+           {}\n  \
+           curl -u \"$VEENA_USER:$VEENA_PASSWORD\" -X POST {url}/v1/topics -H 'Content-Type: application/json' -d '{{\"name\":\"hello\",\"partitions\":1}}'\n  \
+           curl -u \"$VEENA_USER:$VEENA_PASSWORD\" -X POST {url}/v1/topics/hello/produce -H 'X-Veena-Client: me' --data-binary 'first message'\n  \
+           curl -u \"$VEENA_USER:$VEENA_PASSWORD\" '{url}/v1/topics/hello/consume?wait=5s'\n\n\
          Or:\n  \
            veena topic ls{server}\n  \
            veena pub hello 'second message'{server}\n  \
            veena sub hello{server}\n\n\
          Ctrl-C stops the node.\n",
-        if ready.is_new { " (new)" } else { "" }
+        if is_new { " (new)" } else { "" },
+        sign_in.told,
+        sign_in.export,
     );
     // A closed terminal is no reason to stop.
     let _printed = output::line(text);

@@ -30,17 +30,17 @@ pub(crate) async fn attach(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     cluster::confirm(call.state, &child).await?;
     let view = call.state.view();
     catalog::topic(call.state, &view, &parent)?;
-    catalog::topic(call.state, &view, &child)?;
+    catalog::managed(call, &view, &child)?;
     let view = topics::propose_attached(call, &parent, delay_ms, |view, attach| {
-        let child_id = catalog::topic(call.state, view, &child)?.id;
+        let child_id = catalog::managed(call, view, &child)?.id;
         Ok(Command::AttachChild { tenant: call.state.tenant.clone(), child: child.clone(), child_id, attach })
     })
     .await?;
     Ok(answer::json(StatusCode::OK, &shape::topic(&view, catalog::topic(call.state, &view, &parent)?)))
 }
 
-/// The contract has this one route answer 400 where others answer 413.
-fn too_large_is_400(mut problem: Problem) -> Problem {
+/// The contract has this route and those of users answer 400 where others answer 413.
+pub(crate) fn too_large_is_400(mut problem: Problem) -> Problem {
     if problem.status == StatusCode::PAYLOAD_TOO_LARGE {
         problem.status = StatusCode::BAD_REQUEST;
     }
@@ -71,6 +71,6 @@ pub(crate) async fn detach(call: &Call<'_>) -> Result<Answer, Problem> {
     topics::force(call)?;
     let (parent, child) = (call.topic()?, call.child()?);
     let command = Command::DetachChild { tenant: call.state.tenant.clone(), parent, child };
-    catalog::propose(call.state, |_| Ok(command.clone())).await?;
+    catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

@@ -234,7 +234,7 @@ pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
 
 async fn drain(call: &Call<'_>, node: NodeId, draining: bool) -> Result<Answer, Problem> {
     let mark = draining.then(|| DrainMark(call.state.parts.entropy.next_u128()));
-    call.state.parts.writer.propose(Command::SetDraining { node, draining, mark }).await?;
+    catalog::propose_once(call, Command::SetDraining { node, draining, mark }).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -276,7 +276,7 @@ pub(crate) async fn abort(call: &Call<'_>) -> Result<Answer, Problem> {
         return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::Conflict, text));
     }
     let at = PartitionAt { tenant: topic.tenant.clone(), topic: topic.id, index, epoch: owner.epoch };
-    call.state.parts.writer.propose(Command::AbortMove { at, token: moving.token }).await.map_err(|error| match error {
+    catalog::propose_once(call, Command::AbortMove { at, token: moving.token }).await.map_err(|error| match error {
         ProposeError::Refused(CommandError::OwnershipChanged) => {
             let text = format!("the move of {name}/{index} has ended, or another one was begun, just now");
             Problem::new(StatusCode::CONFLICT, ErrorCode::Conflict, text)

@@ -31,6 +31,10 @@ pub struct ApiConfig {
     pub max_batch_body_bytes_in_flight: usize,
     /// Serve `/metrics` on the API port; otherwise it answers 404 there.
     pub metrics_on_api_port: bool,
+    /// Serve `/metrics` on the API port to everybody; otherwise it takes credentials there, as all but the probes do.
+    pub metrics_unauthenticated: bool,
+    /// Callers are users, and may do what was granted to them. Otherwise nobody is asked for, and everybody may do everything.
+    pub security_enabled: bool,
     /// What a topic gets when its creator says nothing.
     pub topics: TopicDefaults,
 }
@@ -69,6 +73,8 @@ impl Default for ApiConfig {
             max_produce_in_flight_per_identity: 0,
             max_batch_body_bytes_in_flight: 256 * 1024 * 1024,
             metrics_on_api_port: true,
+            metrics_unauthenticated: false,
+            security_enabled: true,
             topics: TopicDefaults::default(),
         }
     }

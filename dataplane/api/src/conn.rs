@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
+use veena_contract::{Username, limits};
 
 /// Something that rides on an answer: it counts once the socket has taken the answer, and is released when dropped before.
 pub(crate) trait Written: Send + 'static {
@@ -152,7 +153,7 @@ impl<D: Written> Conn<D> {
     }
 }
 
-/// Who is calling, as far as limits are concerned: without security, the peer's address.
+/// Who is calling, as far as limits are concerned: the user; without security, the peer's address.
 #[derive(Default)]
 pub(crate) struct Identity {
     consumes: AtomicUsize,
@@ -217,6 +218,25 @@ impl Identities {
     }
 }
 
+/// The identities of users. One that is forgotten and comes again counts from zero, so only those go that nobody holds.
+#[derive(Default)]
+pub(crate) struct Users {
+    seen: RwLock<BTreeMap<Username, Arc<Identity>>>,
+}
+
+impl Users {
+    pub(crate) fn of(&self, name: &Username) -> Arc<Identity> {
+        if let Some(identity) = self.seen.read().get(name) {
+            return Arc::clone(identity);
+        }
+        let mut seen = self.seen.write();
+        if seen.len() >= limits::VERIFIED_USERS_MAX {
+            seen.retain(|_, identity| Arc::strong_count(identity) > 1);
+        }
+        Arc::clone(seen.entry(name.clone()).or_default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,6 +291,19 @@ mod tests {
         drop((first, second));
         assert!(identity.consume(100, 4).is_some(), "one request larger than the cap is clamped to it");
         assert!(identity.consume(100, 0).is_some());
+    }
+
+    #[test]
+    fn users_are_counted_by_name_and_forgotten_only_when_nobody_holds_them() {
+        let users = Users::default();
+        let name = |number: usize| Username::parse(&format!("u{number}")).expect("a name");
+        let held = users.of(&name(0));
+        assert!(Arc::ptr_eq(&held, &users.of(&name(0))) && !Arc::ptr_eq(&held, &users.of(&name(1))));
+        for number in 0..=limits::VERIFIED_USERS_MAX {
+            drop(users.of(&name(number)));
+        }
+        assert!(users.seen.read().len() <= 2);
+        assert!(Arc::ptr_eq(&held, &users.of(&name(0))));
     }
 
     #[test]

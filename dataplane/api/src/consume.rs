@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
 use veena_broker::errors::ConsumeError;
 use veena_broker::message::ConsumeRequest;
-use veena_contract::{ErrorCode, Offset, PartitionIndex, TopicName, limits};
+use veena_contract::{Action, ErrorCode, Offset, PartitionIndex, TopicName, limits};
 
 use crate::answer::{self, Answer, AnswerBody};
 use crate::cluster;
@@ -29,13 +29,13 @@ pub(crate) async fn consume(call: &Call<'_>) -> Result<Answer, Problem> {
     }
     let topic = call.topic()?;
     let cap = call.state.config.max_consume_in_flight_per_identity;
-    let _in_flight = match call.conn {
-        Some(conn) => Some(conn.identity.consume(asked.max.unwrap_or(1), cap).ok_or_else(|| {
-            let text = format!("too many in-flight consume requests for this identity (limit {cap} per node)");
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited, text)
-        })?),
-        None => None,
+    let too_many = || {
+        let text = format!("too many in-flight consume requests for this identity (limit {cap} per node)");
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited, text)
     };
+    let identity = call.identity();
+    let count = asked.max.unwrap_or(1);
+    let _in_flight = identity.as_ref().map(|identity| identity.consume(count, cap).ok_or_else(too_many)).transpose()?;
     cluster::confirm_partition(call.state, &topic, asked.partition).await?;
     let mut answer = match asked.from {
         From::Queue => lease(call, topic, &asked).await?,
@@ -72,6 +72,7 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
             biased;
             leased = consume => leased?,
             () = state.stopping.cancelled() => return Ok(answer::empty(StatusCode::NO_CONTENT)),
+            problem = revoked(call, &topic) => return Err(problem),
         }
     };
     if leased.messages().is_empty() {
@@ -80,6 +81,16 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
     }
     waiting.outcome = WaitOutcome::Hit;
     Ok(write(call, &topic, leased, asked.max.is_some()))
+}
+
+/// Why a caller who is parked may no longer be served; told within [`limits::REVOCATION_LOOK_MS`] of when this node knows.
+async fn revoked(call: &Call<'_>, topic: &TopicName) -> Problem {
+    loop {
+        tokio::time::sleep(Duration::from_millis(limits::REVOCATION_LOOK_MS)).await;
+        if let Err(problem) = call.caller.renewed(call.state).and_then(|caller| caller.may(Action::Consume, topic)) {
+            return problem;
+        }
+    }
 }
 
 fn write(call: &Call<'_>, topic: &TopicName, mut leased: Deliveries, is_batch: bool) -> Answer {

@@ -1,4 +1,4 @@
-//! The one layer around every request: route, guard, handler, counters. It knows no operation.
+//! The one layer around every request: route, caller, guard, rights, handler, counters. It knows no operation.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -16,20 +16,22 @@ use veena_contract::{ErrorCode, TopicName};
 
 use crate::answer::Answer;
 use crate::body::{self, BodyLimits, RequestBody};
-use crate::conn::Conn;
+use crate::conn::{Conn, Identity};
 use crate::metrics::{Metrics, Row};
 use crate::problem::Problem;
+use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, topic_patch, topics};
+use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, topic_patch, topics, users};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
     pub(crate) state: &'a ApiState,
     pub(crate) conn: Option<&'a Arc<Conn>>,
     pub(crate) parts: &'a Parts,
+    pub(crate) caller: Caller,
     topic: Cow<'a, str>,
-    /// The child, the member or the partition named in the path, as written there.
+    /// The child, the member, the partition or the user named in the path, as written there.
     pub(crate) second: Cow<'a, str>,
 }
 
@@ -59,6 +61,14 @@ impl Call<'_> {
         Ok(body::read(body, limits).await?)
     }
 
+    /// Whose requests in flight this one counts with.
+    pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
+        match self.caller.username() {
+            Some(name) => Some(self.state.users.of(name)),
+            None => self.conn.map(|conn| Arc::clone(&conn.identity)),
+        }
+    }
+
     /// 64 random bits.
     pub(crate) fn random(&self) -> u64 {
         self.state.parts.entropy.next_u64()
@@ -70,27 +80,21 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
     let began = Instant::now();
     let (parts, body) = request.into_parts();
     let matched = route::find(parts.uri.path());
-    let verb = matched.as_ref().and_then(|m| m.route.verb(&parts.method));
-    let row = match (&matched, verb) {
-        (Some(matched), Some(verb)) => Row::of(matched.route, verb),
+    let served = matched.as_ref().and_then(|m| m.route.verb(&parts.method));
+    let row = match (&matched, served) {
+        (Some(matched), Some((verb, _))) => Row::of(matched.route, verb),
         _ => Row::UNMATCHED,
     };
     let mut counted = Counted { metrics: &state.metrics, row, began, status: 499, bytes_in: content_length(&parts.headers), bytes_out: 0 };
     state.metrics.begin();
     let sends_body = !body.is_end_stream();
 
-    let outcome = match admit(state, &parts, matched, verb) {
-        Err(problem) => Err(problem),
-        Ok((matched, verb)) => {
-            let call = Call { state, conn, parts: &parts, topic: matched.topic, second: matched.second };
-            match AssertUnwindSafe(dispatch(&call, matched.route, verb, body)).catch_unwind().await {
-                Ok(outcome) => outcome,
-                Err(_panic) => {
-                    state.metrics.panics.add(1);
-                    error!(route = matched.route.template(), "a handler panicked");
-                    Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic"))
-                }
-            }
+    let outcome = match AssertUnwindSafe(admit_and_dispatch(state, conn, &parts, matched, served, body)).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_panic) => {
+            state.metrics.panics.add(1);
+            error!(route = row.template(), "a handler panicked");
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic"))
         }
     };
     let mut answer = outcome.unwrap_or_else(|problem| refuse(state, row, problem));
@@ -129,12 +133,34 @@ fn refuse(state: &ApiState, row: Row, problem: Problem) -> Answer {
     problem.into_answer(instance)
 }
 
-/// What is refused before a handler is asked: head too large, unknown path, cross-site writes, wrong method.
-fn admit<'a>(state: &ApiState, parts: &Parts, matched: Option<Matched<'a>>, verb: Option<Verb>) -> Result<(Matched<'a>, Verb), Problem> {
+async fn admit_and_dispatch(
+    state: &ApiState,
+    conn: Option<&Arc<Conn>>,
+    parts: &Parts,
+    matched: Option<Matched<'_>>,
+    served: Option<(Verb, Need)>,
+    body: RequestBody,
+) -> Result<Answer, Problem> {
     if head_bytes(parts) > state.config.max_header_bytes {
         let text = "431 Request Header Fields Too Large";
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ErrorCode::HeadersTooLarge, text).plain().closing());
     }
+    let caller = sign_in::caller(state, parts, matched.as_ref().map(|matched| matched.route)).await?;
+    let (matched, verb, need) = admit(state, parts, matched, served)?;
+    let call = Call { state, conn, parts, caller, topic: matched.topic, second: matched.second };
+    rights::check(&call, need)?;
+    confirm_topic(&call).await?;
+    rights::check_topic(&call, need)?;
+    dispatch(&call, matched.route, verb, body).await
+}
+
+/// What is refused of a known caller before a handler is asked: unknown path, cross-site writes, wrong method.
+fn admit<'a>(
+    state: &ApiState,
+    parts: &Parts,
+    matched: Option<Matched<'a>>,
+    served: Option<(Verb, Need)>,
+) -> Result<(Matched<'a>, Verb, Need), Problem> {
     let Some(matched) = matched else {
         return Err(Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "404 page not found").plain());
     };
@@ -143,12 +169,12 @@ fn admit<'a>(state: &ApiState, parts: &Parts, matched: Option<Matched<'a>>, verb
         let text = "unsupported media type: send Content-Type application/json or application/octet-stream, or name the client in X-Narad-Client or X-Veena-Client";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorCode::UnsupportedMediaType, text));
     }
-    let verb = verb.ok_or_else(|| Problem::method_not_allowed(matched.route.allow()))?;
-    Ok((matched, verb))
+    let (verb, need) = served.ok_or_else(|| Problem::method_not_allowed(matched.route.allow()))?;
+    Ok((matched, verb, need))
 }
 
-/// The hot routes run inside this future; the others get one of their own, so that a parked connection stays small.
-async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) -> Result<Answer, Problem> {
+/// Asks the leader for the topic in the path, if this node of a cluster does not know it.
+async fn confirm_topic(call: &Call<'_>) -> Result<(), Problem> {
     // An invalid name is the handler's to refuse.
     if call.state.parts.cluster.is_some()
         && let Ok(name) = TopicName::parse(&call.topic)
@@ -156,6 +182,11 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
     {
         Box::pin(cluster::confirm(call.state, &name)).await?;
     }
+    Ok(())
+}
+
+/// The hot routes run inside this future; the others get one of their own, so that a parked connection stays small.
+async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) -> Result<Answer, Problem> {
     match (route, verb) {
         (Route::Produce, _) => produce::produce(call, body).await,
         (Route::Consume, _) => consume::consume(call).await,
@@ -177,6 +208,12 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::ClusterDecommission, _) => Box::pin(cluster::decommission(call)).await,
         (Route::ClusterForget, _) => Box::pin(cluster::forget(call)).await,
         (Route::ClusterAbort, _) => Box::pin(cluster::abort(call)).await,
+        (Route::Users, Verb::Post) => Box::pin(users::create(call, body)).await,
+        (Route::Users, _) => Ok(users::list(call)),
+        (Route::User, Verb::Delete) => Box::pin(users::delete(call)).await,
+        (Route::User, _) => Box::pin(users::describe(call)).await,
+        (Route::Grants, _) => Box::pin(users::set_grants(call, body)).await,
+        (Route::Password, _) => Box::pin(users::set_password(call, body)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

@@ -30,13 +30,16 @@ mod problem;
 mod produce;
 mod produce_batch;
 mod query;
+mod rights;
 mod route;
 mod schema;
 mod serve;
 mod shape;
+mod sign_in;
 mod state;
 mod topic_patch;
 mod topics;
+mod users;
 
 pub use config::{ApiConfig, TopicDefaults};
 pub use edge::router;

@@ -12,7 +12,7 @@ use crate::route::{Route, Verb};
 use crate::state::ApiState;
 
 /// Statuses that have a cell of their own; the last cell is for all others.
-const STATUSES: [u16; 19] = [200, 201, 202, 204, 400, 404, 405, 408, 409, 410, 413, 415, 421, 429, 431, 499, 500, 502, 503];
+const STATUSES: [u16; 21] = [200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 421, 429, 431, 499, 500, 502, 503];
 const STATUS_CELLS: usize = STATUSES.len() + 1;
 const ROWS: usize = Route::ALL.len() * Verb::ALL.len() + 1;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
-use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use veena_broker::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
 use veena_client::bodies::ErrorBody;
 use veena_contract::{CommandError, Effect, ErrorCode, InvalidName, ProposeError};
@@ -12,6 +12,8 @@ use crate::answer::{self, Answer};
 
 const CODE: HeaderName = HeaderName::from_static("veena-error-code");
 const EFFECT: HeaderName = HeaderName::from_static("veena-effect");
+/// What credentials are wanted, as the contract has it.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"narad\"");
 
 /// A refusal, before it is written.
 #[derive(Clone, Debug)]
@@ -105,7 +107,11 @@ impl Problem {
             };
             answer::json(self.status, &body)
         };
+        let is_challenge = answer.status() == StatusCode::UNAUTHORIZED;
         let headers = answer.headers_mut();
+        if is_challenge {
+            headers.insert(WWW_AUTHENTICATE, CHALLENGE);
+        }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -235,6 +241,10 @@ impl From<CommandError> for Problem {
             CommandError::ChildSchema => (StatusCode::CONFLICT, ErrorCode::SchemaIncompatible),
             CommandError::DelayExceedsRetention { .. } => (StatusCode::CONFLICT, ErrorCode::InvalidArgument),
             CommandError::PartitionsMustGrow { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+            CommandError::Forbidden { .. } => (StatusCode::FORBIDDEN, ErrorCode::Forbidden),
+            CommandError::UserNotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
+            CommandError::UserExists => (StatusCode::CONFLICT, ErrorCode::AlreadyExists),
+            CommandError::UserChanged => (StatusCode::CONFLICT, ErrorCode::Conflict),
         };
         Self::new(status, code, error.to_string())
     }

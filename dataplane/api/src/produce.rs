@@ -18,10 +18,8 @@ use crate::query;
 /// Takes one message.
 pub(crate) async fn produce(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let max = call.state.config.max_produce_in_flight_per_identity;
-    let _in_flight = match call.conn {
-        Some(conn) => Some(conn.identity.produce(max).ok_or_else(|| too_many(max))?),
-        None => None,
-    };
+    let identity = call.identity();
+    let _in_flight = identity.as_ref().map(|identity| identity.produce(max).ok_or_else(|| too_many(max))).transpose()?;
     let result = accept(call, body).await;
     if result.is_err() {
         call.state.metrics.produce_refused.add(1);

@@ -24,10 +24,8 @@ const INLINE_BYTES_MAX: usize = 128 * 1024;
 /// Takes many messages.
 pub(crate) async fn produce_batch(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let max = call.state.config.max_produce_in_flight_per_identity;
-    let _in_flight = match call.conn {
-        Some(conn) => Some(conn.identity.produce(max).ok_or_else(|| produce::too_many(max))?),
-        None => None,
-    };
+    let identity = call.identity();
+    let _in_flight = identity.as_ref().map(|identity| identity.produce(max).ok_or_else(|| produce::too_many(max))).transpose()?;
     let result = accept(call, body).await;
     if let Err(problem) = &result {
         call.state.metrics.produce_refused.add(1);

@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 
 use http::Method;
+use veena_auth::Action::{Consume, Produce};
 
 use crate::query::unescape_segment;
+use crate::rights::Need::{self, Admin, Anybody, Counters, Create, Do, Manage, ManageEither, Oneself, See, User};
 
+/// The routes, with what each of their methods needs: one without it does not compile.
 macro_rules! routes {
-    ($($(#[$doc:meta])* $name:ident $path:literal [$($method:ident)*];)*) => {
+    ($($(#[$doc:meta])* $name:ident $path:literal [$($method:ident: $need:expr),*];)*) => {
         /// Every path that is served.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Route { $($(#[$doc])* $name,)* }
@@ -21,9 +24,9 @@ macro_rules! routes {
                 match self { $(Route::$name => $path,)* }
             }
 
-            /// The methods served there (`HEAD` goes wherever `GET` goes).
-            pub(crate) const fn methods(self) -> &'static [Verb] {
-                match self { $(Route::$name => &[$(Verb::$method,)*],)* }
+            /// The methods served there (`HEAD` goes wherever `GET` goes), and what a caller needs for each.
+            pub(crate) const fn methods(self) -> &'static [(Verb, Need)] {
+                match self { $(Route::$name => &[$((Verb::$method, $need),)*],)* }
             }
         }
     };
@@ -31,41 +34,49 @@ macro_rules! routes {
 
 routes! {
     /// Creates and lists topics.
-    Topics "/v1/topics" [Get Post];
+    Topics "/v1/topics" [Get: User, Post: Create];
     /// One topic.
-    Topic "/v1/topics/{topic}" [Get Patch Delete];
+    Topic "/v1/topics/{topic}" [Get: See, Patch: Manage, Delete: Manage];
     /// A topic's schema history.
-    Schema "/v1/topics/{topic}/schema" [Get];
+    Schema "/v1/topics/{topic}/schema" [Get: See];
     /// A topic's children.
-    Children "/v1/topics/{topic}/children" [Get Post];
+    Children "/v1/topics/{topic}/children" [Get: See, Post: Manage];
     /// One child.
-    Child "/v1/topics/{topic}/children/{child}" [Delete];
+    Child "/v1/topics/{topic}/children/{child}" [Delete: ManageEither];
     /// Takes one message.
-    Produce "/v1/topics/{topic}/produce" [Post];
+    Produce "/v1/topics/{topic}/produce" [Post: Do(Produce)];
     /// Takes many messages.
-    ProduceBatch "/v1/topics/{topic}/produce/batch" [Post];
+    ProduceBatch "/v1/topics/{topic}/produce/batch" [Post: Do(Produce)];
     /// Hands out messages.
-    Consume "/v1/topics/{topic}/consume" [Get];
+    Consume "/v1/topics/{topic}/consume" [Get: Do(Consume)];
     /// Settles leases.
-    Ack "/v1/topics/{topic}/ack" [Post];
+    Ack "/v1/topics/{topic}/ack" [Post: Do(Consume)];
     /// The members of the cluster.
-    ClusterMembers "/v1/cluster/members" [Get];
+    ClusterMembers "/v1/cluster/members" [Get: Admin];
     /// A copy of the metadata.
-    ClusterBackup "/v1/cluster/backup" [Get];
+    ClusterBackup "/v1/cluster/backup" [Get: Admin];
     /// Takes a member out, or takes that back.
-    ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post Delete];
+    ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post: Admin, Delete: Admin];
     /// Gives up a member that is dead.
-    ClusterForget "/v1/cluster/members/{member}/forget" [Post];
+    ClusterForget "/v1/cluster/members/{member}/forget" [Post: Admin];
     /// Partitions on their way to other nodes.
-    ClusterMoves "/v1/cluster/moves" [Get];
+    ClusterMoves "/v1/cluster/moves" [Get: Admin];
     /// Ends a move.
-    ClusterAbort "/v1/cluster/moves/{topic}/{partition}/abort" [Post];
+    ClusterAbort "/v1/cluster/moves/{topic}/{partition}/abort" [Post: Admin];
+    /// Creates and lists users.
+    Users "/v1/users" [Get: Admin, Post: Admin];
+    /// One user.
+    User "/v1/users/{user}" [Get: Admin, Delete: Admin];
+    /// What a user may do.
+    Grants "/v1/users/{user}/grants" [Put: Admin];
+    /// A user's password.
+    Password "/v1/users/{user}/password" [Put: Oneself];
     /// Does the process answer?
-    Healthz "/healthz" [Get];
+    Healthz "/healthz" [Get: Anybody];
     /// Does it take work?
-    Readyz "/readyz" [Get];
+    Readyz "/readyz" [Get: Anybody];
     /// Counters.
-    Metrics "/metrics" [Get];
+    Metrics "/metrics" [Get: Counters];
 }
 
 /// A method that some route serves.
@@ -75,6 +86,8 @@ pub(crate) enum Verb {
     Get,
     /// `POST`.
     Post,
+    /// `PUT`.
+    Put,
     /// `PATCH`.
     Patch,
     /// `DELETE`.
@@ -83,13 +96,14 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// Every method, in order of its number.
-    pub(crate) const ALL: [Verb; 4] = [Verb::Get, Verb::Post, Verb::Patch, Verb::Delete];
+    pub(crate) const ALL: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::Delete];
 
     /// As written in a request.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Verb::Get => "GET",
             Verb::Post => "POST",
+            Verb::Put => "PUT",
             Verb::Patch => "PATCH",
             Verb::Delete => "DELETE",
         }
@@ -99,6 +113,7 @@ impl Verb {
         match *method {
             Method::GET | Method::HEAD => Some(Verb::Get),
             Method::POST => Some(Verb::Post),
+            Method::PUT => Some(Verb::Put),
             Method::PATCH => Some(Verb::Patch),
             Method::DELETE => Some(Verb::Delete),
             _ => None,
@@ -107,14 +122,15 @@ impl Verb {
 }
 
 impl Route {
-    /// The method as this route serves it.
-    pub(crate) fn verb(self, method: &Method) -> Option<Verb> {
-        Verb::of(method).filter(|verb| self.methods().contains(verb))
+    /// The method as this route serves it, and what it needs.
+    pub(crate) fn verb(self, method: &Method) -> Option<(Verb, Need)> {
+        let asked = Verb::of(method)?;
+        self.methods().iter().copied().find(|(verb, _)| *verb == asked)
     }
 
     /// The value of `Allow` for a method that is not served.
     pub(crate) fn allow(self) -> String {
-        let mut names: Vec<&str> = self.methods().iter().map(|verb| verb.name()).collect();
+        let mut names: Vec<&str> = self.methods().iter().map(|(verb, _)| verb.name()).collect();
         if names.contains(&"GET") {
             names.push("HEAD");
         }
@@ -129,7 +145,7 @@ pub(crate) struct Matched<'a> {
     pub(crate) route: Route,
     /// The topic (or parent) named in the path, or nothing.
     pub(crate) topic: Cow<'a, str>,
-    /// The child, the member or the partition named in the path, or nothing.
+    /// The child, the member, the partition or the user named in the path, or nothing.
     pub(crate) second: Cow<'a, str>,
 }
 
@@ -144,7 +160,11 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/v1/cluster/members" => plain(Route::ClusterMembers),
             "/v1/cluster/moves" => plain(Route::ClusterMoves),
             "/v1/cluster/backup" => plain(Route::ClusterBackup),
-            _ => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
+            "/v1/users" => plain(Route::Users),
+            _ => match path.strip_prefix("/v1/users/") {
+                Some(rest) => find_in_users(rest),
+                None => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
+            },
         };
     };
     if rest.is_empty() {
@@ -186,6 +206,19 @@ fn find_in_cluster(rest: &str) -> Option<Matched<'_>> {
     Some(Matched { route, topic: unescape_segment(topic)?, second: unescape_segment(second)? })
 }
 
+/// The routes of one user.
+fn find_in_users(rest: &str) -> Option<Matched<'_>> {
+    let (name, tail) = rest.split_once('/').map_or((rest, None), |(name, tail)| (name, Some(tail)));
+    let route = match tail {
+        None => Route::User,
+        Some("grants") => Route::Grants,
+        Some("password") => Route::Password,
+        Some(_) => return None,
+    };
+    let second = Some(name).filter(|name| !name.is_empty())?;
+    Some(Matched { route, topic: Cow::Borrowed(""), second: unescape_segment(second)? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,12 +226,12 @@ mod tests {
     #[test]
     fn every_template_is_found_under_its_own_route() {
         for route in Route::ALL {
-            let path =
-                route.template().replace("{topic}", "a.b").replace("{child}", "c").replace("{member}", "c").replace("{partition}", "c");
+            const OTHERS: [&str; 4] = ["{child}", "{member}", "{partition}", "{user}"];
+            let path = OTHERS.iter().fold(route.template().replace("{topic}", "a.b"), |path, other| path.replace(other, "c"));
             let found = find(&path).expect("a served path");
             assert_eq!(found.route, *route);
             assert_eq!(found.topic == "a.b", route.template().contains("{topic}"));
-            let names_another = ["{child}", "{member}", "{partition}"].iter().any(|name| route.template().contains(name));
+            let names_another = OTHERS.iter().any(|name| route.template().contains(name));
             assert_eq!(found.second == "c", names_another);
         }
     }
@@ -220,6 +253,11 @@ mod tests {
             "/v1/cluster/members/a",
             "/v1/cluster/moves/a/0",
             "/v1/cluster/moves//0/abort",
+            "/v1/users/",
+            "/v1/users//grants",
+            "/v1/users/a/",
+            "/v1/users/a/b",
+            "/v1/users/a/grants/b",
         ] {
             assert_eq!(find(path), None, "{path}");
         }
@@ -229,7 +267,8 @@ mod tests {
     fn allow_lists_what_is_served() {
         assert_eq!(Route::Topic.allow(), "DELETE, GET, HEAD, PATCH");
         assert_eq!(Route::Produce.allow(), "POST");
-        assert_eq!(Route::Consume.verb(&Method::HEAD), Some(Verb::Get));
+        assert_eq!(Route::Password.allow(), "PUT");
+        assert_eq!(Route::Consume.verb(&Method::HEAD), Some((Verb::Get, Do(Consume))));
         assert_eq!(Route::Consume.verb(&Method::POST), None);
     }
 }

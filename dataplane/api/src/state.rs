@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use veena_auth::Authenticator;
 use veena_broker::engine::Broker;
 use veena_contract::{
     Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, Quiet, TenantId, TopicName, TopicRecord, WallClock,
@@ -11,7 +12,7 @@ use veena_contract::{
 
 use crate::budget::Budget;
 use crate::config::ApiConfig;
-use crate::conn::Identities;
+use crate::conn::{Identities, Users};
 use crate::metrics::Metrics;
 use crate::schema::Schemas;
 
@@ -31,6 +32,8 @@ pub struct ApiParts {
     pub entropy: Arc<dyn Entropy>,
     /// This node's name, shown as the owner of its partitions.
     pub node: NodeId,
+    /// Finds out who sends a request, and computes what is stored of passwords.
+    pub authenticator: Authenticator,
     /// The members of the cluster; `None` for a node alone.
     pub cluster: Option<Arc<dyn Members>>,
     /// The version shown in the build metric.
@@ -47,6 +50,7 @@ pub struct Inner {
     pub(crate) parts: ApiParts,
     pub(crate) metrics: Metrics,
     pub(crate) identities: Identities,
+    pub(crate) users: Users,
     pub(crate) batch_budget: Budget,
     pub(crate) schemas: Schemas,
     /// Bounds what is logged of requests that failed.
@@ -67,6 +71,7 @@ impl ApiState {
             parts,
             metrics: Metrics::default(),
             identities: Identities::default(),
+            users: Users::default(),
             batch_budget,
             schemas: Schemas::default(),
             failure_lines: Mutex::default(),

@@ -27,8 +27,8 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     patch.apply_bounds(call, &name).await?;
     if let Some(partitions) = patch.partitions {
         let places = Places::find(call.state).await;
-        catalog::propose(call.state, |view| {
-            let record = catalog::topic(call.state, view, &name)?;
+        catalog::propose(call, |view| {
+            let record = catalog::managed(call, view, &name)?;
             let added = partitions.saturating_sub(record.partitions);
             let owners = places.owners(view, record.id, &record.owners, cluster::owners_of_parent(view, record), added)?;
             Ok(Command::GrowPartitions { tenant: record.tenant.clone(), name: name.clone(), id: record.id, partitions, owners })
@@ -119,7 +119,7 @@ impl Patch {
                 dedup_window_ms: None,
                 reroute: None,
             };
-            catalog::propose(call.state, |view| Ok(change(catalog::topic(call.state, view, name)?))).await?;
+            catalog::propose(call, |view| Ok(change(catalog::managed(call, view, name)?))).await?;
         }
         if self.sets_caps() {
             let change = |record: &TopicRecord| Command::SetBounds {
@@ -133,7 +133,7 @@ impl Patch {
                 dedup_window_ms: self.dedup_window_ms,
                 reroute: self.reroute,
             };
-            catalog::propose(call.state, |view| Ok(change(catalog::topic(call.state, view, name)?))).await?;
+            catalog::propose(call, |view| Ok(change(catalog::managed(call, view, name)?))).await?;
         }
         Ok(())
     }
@@ -145,8 +145,8 @@ async fn apply_schema(call: &Call<'_>, name: &TopicName, document: &Arc<str>, ba
     if compare(catalog::topic(call.state, &view, name)?, document, base)? == Change::None {
         return Ok(());
     }
-    catalog::propose(call.state, |view| {
-        let record = catalog::topic(call.state, view, name)?;
+    catalog::propose(call, |view| {
+        let record = catalog::managed(call, view, name)?;
         compare(record, document, base)?;
         let base_version = record.schema().map_or(0, |schema| schema.version);
         Ok(Command::AddSchema {

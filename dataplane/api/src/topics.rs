@@ -9,8 +9,8 @@ use veena_broker::message;
 use veena_client::bodies::{CreateTopic, PartitionStats, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList};
 use veena_contract::records::Attachment;
 use veena_contract::{
-    AttachEpoch, CatalogView, Command, NodeId, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, Standing, StreamId, TopicId,
-    TopicName, TopicRecord, limits,
+    Action, AttachEpoch, CatalogView, Command, NodeId, Ownership, OwnershipEpoch, PartitionIndex, SchemaVersion, Standing, StreamId,
+    TopicId, TopicName, TopicRecord, limits,
 };
 
 use crate::answer::{self, Answer};
@@ -36,25 +36,25 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
         return Err(Problem::invalid("invalid argument: fanout_delay_ms needs a parent"));
     }
     let delay_ms = delay("fanout_delay_ms", asked.fanout_delay_ms)?;
+    may_create(call, &name, parent.as_ref()).await?;
     let document = match &asked.schema {
         Some(raw) => Some(schema::admit(raw.get()).await?),
         None => None,
     };
-    let mut record = new_record(call.state, &name, &asked)?;
+    let mut record = new_record(call, &name, &asked)?;
     record.id = fresh_id(call, &call.state.view());
     record.schemas = document.map(|document| SchemaVersion { version: 1, document }).into_iter().collect();
 
     let places = Places::find(call.state).await;
     let Some(parent) = parent else {
         let command = |view: &CatalogView| Ok(Command::CreateTopic { topic: placed(&places, view, record.clone(), &[])?, attach: None });
-        let view = catalog::propose(call.state, command).await?;
+        let view = catalog::propose(call, command).await?;
         return created(call, &view, &name, |topic| Topic { role: None, ..topic });
     };
-    cluster::confirm(call.state, &parent).await?;
     let inherits = asked.partitions.unwrap_or(0) == 0;
     let view = propose_attached(call, &parent, delay_ms, |view, attachment| {
         let mut topic = record.clone();
-        let parent = catalog::topic(call.state, view, &parent)?;
+        let parent = catalog::managed(call, view, &parent)?;
         if inherits {
             topic.partitions = parent.partitions;
         }
@@ -62,6 +62,16 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     })
     .await?;
     created(call, &view, &name, |topic| topic)
+}
+
+/// What the caller needs who creates a topic: the grant, and the parent.
+async fn may_create(call: &Call<'_>, name: &TopicName, parent: Option<&TopicName>) -> Result<(), Problem> {
+    call.caller.may(Action::Create, name)?;
+    if let Some(parent) = parent {
+        cluster::confirm(call.state, parent).await?;
+        catalog::managed(call, &call.state.view(), parent)?;
+    }
+    Ok(())
 }
 
 /// With an owner for each partition, in a cluster. The epoch is set by the state machine.
@@ -83,12 +93,11 @@ pub(crate) async fn propose_attached(
     delay_ms: u64,
     command: impl Fn(&CatalogView, Attachment) -> Result<Command, Problem>,
 ) -> Result<Arc<CatalogView>, Problem> {
-    let writer = &call.state.parts.writer;
     let link = attachment(call, parent, delay_ms).await?;
-    match writer.propose(command(&call.state.view(), link)?).await {
+    match catalog::propose_once(call, command(&call.state.view(), link)?).await {
         Err(error) if catalog::is_changed(&error) => {
             let link = attachment(call, parent, delay_ms).await?;
-            Ok(writer.propose(command(&call.state.view(), link)?).await?)
+            Ok(catalog::propose_once(call, command(&call.state.view(), link)?).await?)
         }
         other => Ok(other?),
     }
@@ -102,7 +111,8 @@ async fn attachment(call: &Call<'_>, parent: &TopicName, delay_ms: u64) -> Resul
     Ok(Attachment { parent: parent.clone(), parent_id, epoch, stream, delay_ms, attach_offsets })
 }
 
-fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic) -> Result<TopicRecord, Problem> {
+fn new_record(call: &Call<'_>, name: &TopicName, asked: &CreateTopic) -> Result<TopicRecord, Problem> {
+    let state = call.state;
     let defaults = &state.config.topics;
     let or_default = |value: Option<u64>, default: u64| value.filter(|value| *value > 0).unwrap_or(default);
     Ok(TopicRecord {
@@ -128,7 +138,7 @@ fn new_record(state: &ApiState, name: &TopicName, asked: &CreateTopic) -> Result
         dedup_window_ms: dedup_window_ms(asked.dedup_window_ms)?.unwrap_or(limits::DEDUP_WINDOW_MS_DEFAULT),
         reroute: asked.reroute.unwrap_or_default(),
         created_at_ms: state.parts.clock.now_ms(),
-        owner: None,
+        owner: call.caller.username().map(ToString::to_string),
         parent: None,
         children: Vec::new(),
         schemas: Vec::new(),
@@ -229,7 +239,8 @@ pub(crate) fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let page: Vec<&Arc<TopicRecord>> = rest.by_ref().take(limit).collect();
     let has_more = rest.next().is_some();
     let next_page_token = page.last().filter(|_| has_more).map_or_else(String::new, |record| record.name.to_string());
-    let topics = page.iter().map(|record| shape::topic(&view, record)).collect();
+    // A page may have fewer topics than asked for, or none: the rest of it is not theirs to see.
+    let topics = page.iter().filter(|record| call.caller.may_see(record).is_ok()).map(|record| shape::topic(&view, record)).collect();
     Ok(answer::json(StatusCode::OK, &TopicList { topics, next_page_token }))
 }
 
@@ -299,8 +310,8 @@ fn partition_stats(state: &ApiState, index: u32, stats: Option<message::Partitio
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
     force(call)?;
     let name = call.topic()?;
-    catalog::propose(call.state, |view| {
-        let record = catalog::topic(call.state, view, &name)?;
+    catalog::propose(call, |view| {
+        let record = catalog::managed(call, view, &name)?;
         Ok(Command::DeleteTopic { tenant: record.tenant.clone(), name: name.clone(), id: record.id })
     })
     .await?;

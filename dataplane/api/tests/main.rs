@@ -12,9 +12,12 @@ mod fuzz;
 mod messages;
 mod metrics;
 mod partial;
+mod rights;
 mod schemas;
+mod secrets;
 mod sockets;
 mod support;
 #[path = "../fuzz/targets.rs"]
 mod targets;
 mod topics;
+mod users;

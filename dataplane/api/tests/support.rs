@@ -1,10 +1,12 @@
 //! A node to talk to, and a client that writes its bytes by hand.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,12 +16,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use veena_api::{ApiConfig, ApiParts, ApiState};
+use veena_auth::{Authenticator, Password, PasswordHash};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    BoxFuture, Catalog, CatalogView, Entropy, ForgetError, LeaderPort, LogIndex, Member, Members, NodeDirectory, NodeId, Obstacle,
-    ObstacleCode, PeerAddr, ProposeError, Standing, WallClock, Witness,
+    BoxFuture, Catalog, CatalogView, CatalogWriter as _, Command, Entropy, ForgetError, GrantText, Grants, LeaderPort, LogIndex, Member,
+    Members, NodeDirectory, NodeId, Obstacle, ObstacleCode, PeerAddr, ProposeError, Standing, TenantId, UserRecord, Username, WallClock,
+    Witness,
 };
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
@@ -147,6 +151,20 @@ impl Members for OnlyMember {
     }
 }
 
+/// The password of every user that a test makes.
+pub const PASSWORD: &str = "correct horse";
+
+/// One computation for all of them.
+static HASH: LazyLock<PasswordHash> = LazyLock::new(|| {
+    let password = Password::new(PASSWORD.to_owned()).expect("a password");
+    PasswordHash::compute(&password).expect("random")
+});
+
+/// The value of an `Authorization` header.
+pub fn basic(name: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
+}
+
 /// A node with its HTTP plane listening. Ends when dropped.
 pub struct Node {
     pub address: SocketAddr,
@@ -164,12 +182,63 @@ impl Node {
     }
 
     pub async fn start_with(config: ApiConfig) -> Self {
-        Self::start_as(config, false).await
+        Self::start_as(ApiConfig { security_enabled: false, ..config }, false).await
+    }
+
+    /// With security on, and the root admin, whose password is [`PASSWORD`].
+    pub async fn start_secured() -> Self {
+        Self::start_secured_with(ApiConfig::default()).await
+    }
+
+    pub async fn start_secured_with(config: ApiConfig) -> Self {
+        let node = Self::start_as(ApiConfig { security_enabled: true, ..config }, false).await;
+        node.user(Username::ROOT, &[]).await;
+        node
     }
 
     /// As a member of a cluster.
     pub async fn start_member() -> Self {
-        Self::start_as(ApiConfig::default(), true).await
+        Self::start_as(ApiConfig { security_enabled: false, ..ApiConfig::default() }, true).await
+    }
+
+    /// As a member of a cluster, with security on and the root admin.
+    pub async fn start_secured_member() -> Self {
+        let node = Self::start_as(ApiConfig::default(), true).await;
+        node.user(Username::ROOT, &[]).await;
+        node
+    }
+
+    /// A user whose password is [`PASSWORD`]: action and pattern of each grant.
+    pub async fn user(&self, name: &str, grants: &[(&str, &str)]) {
+        let text = |(action, pattern): &(&str, &str)| GrantText {
+            action: (*action).to_owned(),
+            patterns: Some((*pattern).to_owned()).filter(|pattern| !pattern.is_empty()).into_iter().collect(),
+        };
+        let grants = Grants::parse(&grants.iter().map(text).collect::<Vec<_>>()).expect("grants");
+        let user = UserRecord {
+            tenant: TenantId::default_tenant(),
+            username: Username::parse(name).expect("a name"),
+            hash: HASH.clone().into(),
+            grants,
+            is_root: name == Username::ROOT,
+            created_at_ms: 1,
+            updated_at_ms: 1,
+            revision: 0,
+        };
+        self.catalog.newest().propose(Command::CreateUser { user }).await.expect("created");
+    }
+
+    /// Sends a request as this user, or as nobody.
+    pub async fn send_as(&self, user: Option<(&str, &str)>, method: &str, path: &str, body: &str) -> Answer {
+        let credentials = user.map(|(name, password)| basic(name, password));
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(credentials.as_deref().map(|value| ("Authorization", value)));
+        self.connect().await.request(method, path, &headers, body.as_bytes()).await
+    }
+
+    /// Sends a request as the root admin.
+    pub async fn send_as_root(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.send_as(Some((Username::ROOT, PASSWORD)), method, path, body).await
     }
 
     async fn start_as(config: ApiConfig, is_member: bool) -> Self {
@@ -207,6 +276,7 @@ impl Node {
             leader: catalog.clone(),
             clock,
             entropy,
+            authenticator: Authenticator::new().expect("random"),
             cluster: is_member.then(|| Arc::new(OnlyMember(node.clone())) as Arc<dyn Members>),
             node,
             version: "0.0.0",
@@ -366,6 +436,11 @@ impl Answer {
         assert_eq!(self.header("content-type"), Some("application/json"));
         assert!(self.body.ends_with(b"\n"));
         serde_json::from_slice(&self.body).expect("JSON")
+    }
+
+    /// All that came, for a search.
+    pub fn whole(&self) -> String {
+        format!("{:?} {}", self.headers, self.text())
     }
 
     /// The text of a refusal, after checking its form.

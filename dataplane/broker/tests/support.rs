@@ -17,7 +17,7 @@ use veena_broker::tasks::Tasks;
 use veena_contract::{
     AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
     LeaderPort, LogIndex, Move, Offset, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId,
-    TopicName, TopicRecord, WallClock, Witness,
+    TopicName, TopicRecord, Username, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -244,10 +244,11 @@ impl Catalog for FakeCatalog {
 }
 
 impl CatalogWriter for FakeCatalog {
-    fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+    #[expect(clippy::only_used_in_recursion, reason = "this catalog knows no users")]
+    fn propose_by(&self, caller: Option<Username>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
         if let Some(leader) = &self.leader {
             return Box::pin(async move {
-                let made = leader.propose(command).await;
+                let made = leader.propose_by(caller, command).await;
                 // As the answer to a change is given once the node that asked for it has applied it; a refusal too.
                 let applied = leader.view.read().applied.0;
                 let mut version = self.version.subscribe();

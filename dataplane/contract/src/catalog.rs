@@ -10,6 +10,8 @@ use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId}
 use crate::names::TopicName;
 use crate::problem::Effect;
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
+use crate::username::Username;
+use crate::users::UserRecord;
 
 /// A boxed future, for traits that are used as objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -23,6 +25,8 @@ pub struct CatalogView {
     pub topics: OrdMap<(TenantId, TopicName), Arc<TopicRecord>>,
     /// The same topics by incarnation.
     pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
+    /// Users by tenant and name, in byte-wise name order.
+    pub users: OrdMap<(TenantId, Username), Arc<UserRecord>>,
     /// The nodes that are being taken out of the cluster: they get nothing new.
     pub draining: OrdSet<NodeId>,
     /// Which time it is, of each of them.
@@ -42,6 +46,17 @@ impl CatalogView {
     #[must_use]
     pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicRecord>> {
         self.by_id.get(&id)
+    }
+
+    /// The user of this name.
+    #[must_use]
+    pub fn user(&self, tenant: &TenantId, name: &Username) -> Option<&Arc<UserRecord>> {
+        self.users.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// The users of a tenant, in byte-wise name order.
+    pub fn users_of<'a>(&'a self, tenant: &'a TenantId) -> impl Iterator<Item = &'a Arc<UserRecord>> {
+        self.users.values().filter(move |user| user.tenant == *tenant)
     }
 
     /// The moves that are under way: of which topic and partition, from whom, and which.
@@ -101,11 +116,20 @@ impl ProposeError {
 
 /// Replicated writes to the catalog.
 pub trait CatalogWriter: Send + Sync + 'static {
-    /// Proposes one command and waits until *this* node has applied it: when this answers, [`Catalog::view`] shows the change.
+    /// Proposes one command and waits until *this* node has applied it: when this answers, [`Catalog::view`] shows the change. With a caller,
+    /// what the user may do is looked at again where it is applied ([`CommandError::Forbidden`]); without one, nobody asks.
     ///
     /// # Errors
     /// [`ProposeError`], whose effect says whether the change may have been made.
-    fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
+    fn propose_by(&self, caller: Option<Username>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
+
+    /// As [`propose_by`](Self::propose_by), for what the node does by itself.
+    ///
+    /// # Errors
+    /// As there.
+    fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        self.propose_by(None, command)
+    }
 }
 
 /// Linearizable reads through the leader. Used by the [`Witness`](crate::Witness), and before a negative answer.

@@ -6,6 +6,7 @@
 pub mod catalog;
 pub mod clock;
 pub mod cluster;
+pub mod grants;
 pub mod ids;
 pub mod limits;
 pub mod map;
@@ -16,11 +17,14 @@ pub mod problem;
 pub mod quiet;
 pub mod records;
 pub mod sabotage;
+pub mod username;
+pub mod users;
 pub mod witness;
 
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
 pub use clock::{Entropy, WallClock};
 pub use cluster::{ForgetError, Member, Members, Obstacle, ObstacleCode, Standing};
+pub use grants::{Action, Grant, GrantText, Grants, InvalidGrants, Pattern};
 pub use ids::{
     AttachEpoch, DrainMark, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId,
     TenantId, TopicId, WalSeq,
@@ -34,4 +38,6 @@ pub use quiet::Quiet;
 pub use records::{
     ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
 };
+pub use username::{InvalidUsername, Username};
+pub use users::{Forbidden, StoredHash, UserRecord};
 pub use witness::{Confirmed, Copy, CopyMoved, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

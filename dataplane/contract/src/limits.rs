@@ -282,6 +282,60 @@ const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
 pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
 /// The longest cluster secret.
 pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
+/// How many users there are. Every node holds them all in memory.
+pub const USERS_MAX: usize = 10_000;
+/// The longest user name.
+pub const USERNAME_BYTES_MAX: usize = 64;
+/// The longest password (http-contract 1.5); a shorter one has at least a byte.
+pub const PASSWORD_BYTES_MAX: usize = 72;
+/// The longest stored form of a password hash.
+pub const PASSWORD_HASH_BYTES_MAX: usize = 256;
+/// The memory that a password hash takes while it is computed, in KiB. A stored hash that asks for more is refused.
+pub const PASSWORD_MEMORY_KIB: u32 = 19 * 1024;
+/// How often a password hash goes over its memory. A stored hash that asks for more is refused.
+pub const PASSWORD_ROUNDS: u32 = 2;
+/// How many password hashes a node computes at once: what they take is this times their memory, and a core each.
+pub const PASSWORD_COMPUTATIONS_MAX: usize = 2;
+/// How many checks of passwords are under way on a node, those that wait for their turn included. More are told to come back.
+pub const PASSWORD_CHECKS_MAX: usize = 256;
+/// How many of those checks may be for users that do not exist. More are told to come back.
+pub const PASSWORD_CHECKS_UNKNOWN_MAX: usize = 32;
+/// How long a check of a password waits for its turn before it is told to come back.
+pub const PASSWORD_WAIT_MS_MAX: u64 = 2_000;
+/// When a check that found no place is told to come back.
+pub const PASSWORD_RETRY_MS: u64 = 1_000;
+/// How many users' checked credentials a node remembers.
+pub const VERIFIED_USERS_MAX: usize = 4096;
+/// How long credentials that were found right are remembered after their last use.
+pub const VERIFIED_IDLE_MS: u64 = 900_000;
+/// How many wrong passwords of one user are remembered.
+pub const REFUSED_PER_USER_MAX: usize = 16;
+/// How long a wrong password is remembered.
+pub const REFUSED_MS: u64 = 60_000;
+/// How many failed checks in a row a user has.
+pub const LOGIN_FAILURES_MAX: u64 = 5;
+/// How long until a user gets one of them back.
+pub const LOGIN_FAILURE_MS: u64 = 12_000;
+/// How many failed checks in a row a node has for all users with recent failures.
+pub const LOGIN_FAILURES_NODE_MAX: u64 = 32;
+/// How long until a node gets one of them back.
+pub const LOGIN_FAILURE_NODE_MS: u64 = 250;
+/// Of how many users a node remembers recent failures.
+pub const LOGIN_FAILURE_USERS_MAX: usize = 16_384;
+/// The largest `Authorization` header that is looked at: the longest user and password, in base64, and as much again.
+pub const AUTHORIZATION_BYTES_MAX: usize = 512;
+/// How often a parked consumer's rights are looked at again: what was taken away ends its wait within 5 s of when the change was made.
+pub const REVOCATION_LOOK_MS: u64 = 2_000;
+/// How many grants a user has.
+pub const GRANTS_MAX: usize = 64;
+/// How many patterns all grants of a user have together.
+pub const GRANT_PATTERNS_MAX: usize = 1000;
+/// The longest pattern, without its `*`.
+pub const GRANT_PATTERN_BYTES_MAX: usize = 255;
+
+const _: () = assert!(PASSWORD_CHECKS_UNKNOWN_MAX + PASSWORD_COMPUTATIONS_MAX < PASSWORD_CHECKS_MAX);
+const _: () = assert!((2 * USERNAME_BYTES_MAX + PASSWORD_BYTES_MAX + 2) * 4 / 3 < AUTHORIZATION_BYTES_MAX);
+const _: () = assert!(REFUSED_MS < VERIFIED_IDLE_MS);
 /// The largest call or answer between nodes of class `control`.
 pub const PEER_CONTROL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The largest call or answer between nodes of class `data`: a batch as it is stored, and room for what is written around it.

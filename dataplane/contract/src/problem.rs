@@ -131,6 +131,10 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused", false, None;
     /// The partition remembers as many idempotency keys as it may.
     DedupWindowFull = "dedup_window_full", true, None;
+    /// No user's name and password came with the request, or not the right ones.
+    Unauthenticated = "unauthenticated", false, None;
+    /// The caller may not do this.
+    Forbidden = "forbidden", false, None;
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::grants::Grants;
 use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::limits;
 use crate::names::TopicName;
+use crate::username::Username;
+use crate::users::{Forbidden, StoredHash, UserRecord};
 
 /// What happens to records whose owner is down (http-contract 12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,8 +117,10 @@ impl FeatureLevel {
     pub const FIRST: Self = Self(0);
     /// Partitions move between nodes, and how many there were is remembered.
     pub const MOVES: Self = Self(1);
+    /// There are users, and changes are made on behalf of them.
+    pub const USERS: Self = Self(2);
     /// What this program knows.
-    pub const CURRENT: Self = Self::MOVES;
+    pub const CURRENT: Self = Self::USERS;
 }
 
 /// One partition, in the state that the proposer of a command read.
@@ -393,6 +398,43 @@ pub enum Command {
         /// Which node.
         node: NodeId,
     },
+    /// Creates a user. The root admin is created by the leader alone, on behalf of nobody.
+    CreateUser {
+        /// The record to insert; its revision is set by the state machine.
+        user: UserRecord,
+    },
+    /// Deletes a user. What topics they own stay theirs by name.
+    DeleteUser {
+        /// Whose user.
+        tenant: TenantId,
+        /// The name.
+        username: Username,
+    },
+    /// Replaces what a user may do.
+    SetGrants {
+        /// Whose user.
+        tenant: TenantId,
+        /// The name.
+        username: Username,
+        /// All of it.
+        grants: Grants,
+        /// When it was set.
+        at_ms: u64,
+    },
+    /// Replaces a user's password.
+    SetPassword {
+        /// Whose user.
+        tenant: TenantId,
+        /// The name.
+        username: Username,
+        /// What is stored of the new one.
+        hash: StoredHash,
+        /// The revision of the user whose password the proposer has checked, if it had to check one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checked: Option<u64>,
+        /// When it was set.
+        at_ms: u64,
+    },
 }
 
 impl Command {
@@ -416,6 +458,7 @@ impl Command {
             | Self::SetDraining { .. }
             | Self::LetGo { .. }
             | Self::NodeGone { .. } => FeatureLevel::MOVES,
+            Self::CreateUser { .. } | Self::DeleteUser { .. } | Self::SetGrants { .. } | Self::SetPassword { .. } => FeatureLevel::USERS,
         }
     }
 }
@@ -514,4 +557,25 @@ pub enum CommandError {
         /// Which node.
         node: NodeId,
     },
+    /// The caller may not make this change.
+    #[error("{why}")]
+    Forbidden {
+        /// Why not.
+        why: Forbidden,
+    },
+    /// No such user.
+    #[error("user not found")]
+    UserNotFound,
+    /// The user's name is taken.
+    #[error("user already exists")]
+    UserExists,
+    /// The user is another than the proposer read.
+    #[error("user changed since it was read")]
+    UserChanged,
+}
+
+impl From<Forbidden> for CommandError {
+    fn from(why: Forbidden) -> Self {
+        Self::Forbidden { why }
+    }
 }

@@ -35,8 +35,7 @@ impl Held {
 
 /// Does it only take something away?
 fn is_removal(operation: &Operation) -> bool {
-    match operation {
-        Operation::Catalog(command) => matches!(**command, Command::DeleteTopic { .. } | Command::DetachChild { .. }),
-        Operation::Lineage(_) => false,
-    }
+    let is_removal =
+        |command: &Command| matches!(command, Command::DeleteTopic { .. } | Command::DetachChild { .. } | Command::DeleteUser { .. });
+    operation.command().is_some_and(is_removal)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use veena_contract::records::Command;
-use veena_contract::{BoxFuture, CatalogView, CatalogWriter, Effect, ProposeError};
+use veena_contract::{BoxFuture, CatalogView, CatalogWriter, Effect, ProposeError, Username};
 
 use crate::Metastore;
 use crate::state::{Operation, decode_answer, encode};
@@ -38,7 +38,7 @@ impl Metastore {
 }
 
 impl CatalogWriter for Metastore {
-    fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
-        Box::pin(self.commit(Operation::Catalog(Box::new(command))))
+    fn propose_by(&self, caller: Option<Username>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        Box::pin(self.commit(Operation::catalog(caller, command)))
     }
 }

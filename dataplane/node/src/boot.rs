@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_api::{ApiConfig, ApiParts, ApiState, TopicDefaults};
+use veena_auth::Authenticator;
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
 use veena_broker::tasks::{OnExit, Tasks};
@@ -24,6 +25,7 @@ use crate::cluster::{self, EnterError, PeerPlane, PeerPort};
 use crate::config::{CodecChoice, Config};
 use crate::data_dir::{DataDir, DataDirError, keep_reached};
 use crate::room::RoomWatch;
+use crate::root_admin::RootAdmin;
 use crate::system::{OsEntropy, SystemClock};
 
 /// Why a node cannot start.
@@ -56,6 +58,9 @@ pub enum BootError {
     /// The cluster.
     #[error(transparent)]
     Cluster(#[from] EnterError),
+    /// Nothing can be made up that nobody guesses.
+    #[error(transparent)]
+    Randomness(#[from] veena_auth::NoRandomness),
     /// The engine.
     #[error("the engine cannot start")]
     Engine(#[from] veena_broker::OpenError),
@@ -111,6 +116,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     let entropy: Arc<dyn Entropy> = Arc::new(OsEntropy);
     let clock: Arc<dyn WallClock> = Arc::new(SystemClock);
     let write_io = Io::threads(limits::PARTITION_SYNCS_MAX);
+    let authenticator = Authenticator::new()?;
 
     // 1 the directory: nothing below it is touched without its lock
     let data = open_data_dir(config, &disk, &write_io, &entropy).await?;
@@ -164,6 +170,16 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         plane.serve_engine(broker.clone());
         plane.take_part(&tasks, Arc::clone(&entropy));
     }
+    if config.security.enabled {
+        let root_admin = RootAdmin {
+            me: data.node.clone(),
+            metastore: metastore.clone(),
+            authenticator: authenticator.clone(),
+            clock: Arc::clone(&clock),
+            password: config.security.admin_password.clone(),
+        };
+        tasks.spawn("root-admin", OnExit::Shutdown, root_admin.run(tasks.token().clone()));
+    }
     tasks.spawn("room-watch", OnExit::Shutdown, room.run(tasks.token().clone()));
     tasks.spawn("follow-metadata", OnExit::Shutdown, follow(tasks.token().clone()));
 
@@ -175,6 +191,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         clock,
         entropy,
         node: data.node.clone(),
+        authenticator,
         cluster: peers.as_ref().map(PeerPlane::members),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -332,6 +349,8 @@ fn api_config(config: &Config) -> ApiConfig {
     let (http, topic) = (&config.http, &config.topic);
     ApiConfig {
         cross_site_guard: http.cross_site_guard,
+        metrics_unauthenticated: http.metrics_unauthenticated,
+        security_enabled: config.security.enabled,
         max_consume_wait: http.max_consume_wait,
         read_timeout: http.read_timeout,
         write_timeout: http.write_timeout,

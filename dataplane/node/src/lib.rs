@@ -12,6 +12,7 @@ mod early;
 pub mod listen;
 pub mod lives;
 mod room;
+mod root_admin;
 pub mod serve;
 pub mod shutdown;
 pub mod system;
@@ -19,7 +20,7 @@ pub mod telemetry;
 
 pub use boot::{BootError, NodeParts};
 pub use cluster::{ClusterError, EnterError, PeerPlane, PeerPort};
-pub use config::{Config, ConfigError, Flags, LogFormat, LogLevel, warn_of_unknown_variables};
+pub use config::{AdminPassword, Config, ConfigError, Flags, LogFormat, LogLevel, warn_of_unknown_variables};
 pub use data_dir::{DataDir, DataDirError};
 pub use listen::{ListenError, Listening};
 pub use serve::{NodeError, Ready, serve};

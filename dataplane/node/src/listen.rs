@@ -27,11 +27,8 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
-    /// Other machines would be let in, without accounts.
-    #[error(
-        "{key} {addr} is reachable from other machines and this version has no accounts: {danger}; listen on 127.0.0.1, or say \
-         --insecure-listen"
-    )]
+    /// Other machines would be let in.
+    #[error("{key} {addr} is reachable from other machines: {danger}; listen on 127.0.0.1, or say --insecure-listen")]
     NotLoopback {
         /// Which setting.
         key: &'static str,
@@ -76,7 +73,11 @@ pub(crate) struct Port {
     pub danger: &'static str,
 }
 
-const HTTP: Port = Port { key: "http.addr", danger: "anybody could read and delete everything" };
+/// Where clients come in, when nobody is asked who they are.
+pub(crate) const HTTP_OPEN: Port = Port { key: "http.addr", danger: "security is off, and anybody could read and delete everything" };
+/// Where clients come in as users: there is no TLS here yet, so passwords and messages pass as they are.
+pub(crate) const HTTP: Port =
+    Port { key: "http.addr", danger: "passwords and messages could be read on the way, unless a proxy with TLS stands in front of it" };
 
 impl Port {
     /// Where to listen. An address that other machines can reach is refused unless `allow_open`.
@@ -94,12 +95,13 @@ impl Port {
     }
 }
 
-/// Opens the port. An address that other machines can reach is refused unless `allow_open`.
+/// Opens the port for clients. An address that other machines can reach is refused unless `allow_open`.
 ///
 /// # Errors
 /// [`ListenError`].
-pub async fn listen(addr: &str, allow_open: bool) -> Result<Listening, ListenError> {
-    let target = HTTP.resolve(addr, allow_open).await?;
+pub async fn listen(addr: &str, is_secured: bool, allow_open: bool) -> Result<Listening, ListenError> {
+    let port = if is_secured { HTTP } else { HTTP_OPEN };
+    let target = port.resolve(addr, allow_open).await?;
     let refused = |source| ListenError::Refused { addr: target, source };
     let listener = TcpListener::bind(target).await.map_err(refused)?;
     let addr = listener.local_addr().map_err(refused)?;
@@ -112,25 +114,26 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_others_can_reach_is_refused_unless_allowed() {
-        for addr in [":0", "0.0.0.0:0"] {
-            assert!(matches!(listen(addr, false).await, Err(ListenError::NotLoopback { .. })), "{addr}");
-            assert!(listen(addr, true).await.expect("allowed").is_open);
+        for (addr, is_secured, danger) in [(":0", true, "passwords"), ("0.0.0.0:0", true, "passwords"), (":0", false, "security is off")] {
+            let refused = listen(addr, is_secured, false).await.expect_err("refused");
+            assert!(matches!(refused, ListenError::NotLoopback { .. }) && refused.to_string().contains(danger), "{addr}: {refused}");
+            assert!(listen(addr, is_secured, true).await.expect("allowed").is_open);
         }
-        let listening = listen("127.0.0.1:0", false).await.expect("loopback");
+        let listening = listen("127.0.0.1:0", true, false).await.expect("loopback");
         assert!(!listening.is_open && listening.addr.port() != 0);
     }
 
     #[tokio::test]
     async fn an_address_without_a_port_is_refused() {
         for addr in ["", "localhost", "localhost:", "localhost:x", "localhost:70000"] {
-            assert!(matches!(listen(addr, true).await, Err(ListenError::Malformed { .. })), "{addr}");
+            assert!(matches!(listen(addr, true, true).await, Err(ListenError::Malformed { .. })), "{addr}");
         }
     }
 
     #[tokio::test]
     async fn a_taken_port_is_said_to_be_taken() {
-        let first = listen("127.0.0.1:0", false).await.expect("a free port");
-        let again = listen(&first.addr.to_string(), false).await;
+        let first = listen("127.0.0.1:0", true, false).await.expect("a free port");
+        let again = listen(&first.addr.to_string(), true, false).await;
         assert!(matches!(again, Err(ListenError::Refused { .. })));
     }
 }

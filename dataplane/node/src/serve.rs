@@ -66,7 +66,7 @@ pub struct Ready {
 
 /// Runs one node until `stop` completes, then stops it in order.
 ///
-/// `open_log` opens the metadata log in the folder it is given. `allow_open` lets other machines in although there are no accounts.
+/// `open_log` opens the metadata log in the folder it is given. `allow_open` lets other machines in although there is no TLS, or nobody is asked who they are.
 ///
 /// # Errors
 /// [`NodeError`].
@@ -94,9 +94,14 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
 ) -> Result<(), NodeError> {
     let began = Instant::now();
     raise_open_files();
-    let listening = listen(&config.http.addr, allow_open).await?;
+    let listening = listen(&config.http.addr, config.security.enabled, allow_open).await?;
     if listening.is_open {
-        warn!(addr = %listening.addr, "other machines are let in and there are no accounts: anybody can read and delete everything");
+        let danger = if config.security.enabled {
+            "other machines are let in without TLS: passwords and messages can be read on the way, unless a proxy with TLS stands in front"
+        } else {
+            "other machines are let in and security is off: anybody can read and delete everything"
+        };
+        warn!(addr = %listening.addr, "{danger}");
     }
     let port = PeerPort::open(config, allow_open, disk.as_ref()).await?;
     let mut stop = std::pin::pin!(stop);

@@ -1,7 +1,7 @@
 //! Which rows show which sentence of the contract. An item is a section and what it says; every text in backticks must be compared with by
 //! one of the item's rows. A gate checks that each named row exists, that each row is named, and that each text is compared with.
 
-/// The sentences of sections 1.0 to 1.4, 1.6, 2.1, 2.2, 2.4, 3, 5 and 12 that one node without security can show, each with the rows that show it.
+/// The sentences of sections 1.0 to 1.6, 2.1, 2.2, 2.4, 3, 5 and 12 that one node can show, each with the rows that show it.
 pub const COVERAGE: &[(&str, &[&str])] = &[
     // 1.0 Conventions
     (
@@ -462,6 +462,63 @@ pub const COVERAGE: &[(&str, &[&str])] = &[
     ("1.6 moves", &["on_a_node_alone_nothing_moves"]),
     ("1.6 decommission, dry run, cancel, forget: 404, 400", &["a_member_that_is_none_is_neither_taken_out_nor_forgotten"]),
     ("1.6 abort: 404", &["a_move_that_is_none_is_not_aborted"]),
+    // 1.0 and who may what, with security on
+    (
+        "1.0 401 `authentication required`, WWW-Authenticate `Basic realm=\"narad\"`",
+        &["a_request_without_credentials_is_asked_for_them", "wrong_credentials_are_answered_like_none"],
+    ),
+    ("1.0 exempt: healthz, readyz; 0.1 #11 metrics need credentials", &["probes_are_for_everybody_and_counters_for_users"]),
+    ("1.0 401 before 415 before 405", &["credentials_are_asked_for_before_the_guard_and_the_guard_before_the_method"]),
+    ("1.0 throttle: 429 `too many failed authentication attempts`", &["too_many_wrong_passwords_of_a_user_are_throttled"]),
+    ("0 a tenant's users are user@tenant", &["the_default_tenant_needs_no_suffix_and_another_is_unknown"]),
+    (
+        "1.1 create needs `create`, the caller becomes the owner: `create not allowed on this topic`",
+        &["to_create_a_topic_takes_the_grant_and_makes_its_owner"],
+    ),
+    ("1.1 list filtered by rights", &["a_list_is_filtered_to_what_the_caller_has_a_grant_on_or_owns"]),
+    ("1.1 describe needs any grant: `no grant on this topic`", &["any_grant_shows_a_topic_and_no_grant_hides_it"]),
+    (
+        "1.1 patch and delete need manage: `only the topic owner or an admin may modify this topic`",
+        &["only_the_owner_and_admins_change_a_topic"],
+    ),
+    ("1.2 attach needs both topics, detach either", &["an_attach_takes_both_topics_and_a_detach_either"]),
+    ("1.3 produce needs `produce not allowed on this topic`", &["a_produce_takes_the_grant_before_anything_else_is_judged"]),
+    ("1.3 consume and ack need `consume not allowed on this topic`", &["a_consume_and_an_ack_take_the_same_grant"]),
+    ("1.6 cluster needs admin: `admin privileges required`", &["the_cluster_is_the_admins"]),
+    // 1.5 Users
+    (
+        "1.5 user JSON, never the hash; root",
+        &[
+            "a_user_is_created_and_shown_without_a_word_of_the_password",
+            "the_root_admin_says_so",
+            "a_user_without_grants_shows_none",
+            "users_are_listed_as_a_bare_array_in_name_order",
+        ],
+    ),
+    ("1.5 create 409 `already exists`", &["a_users_name_is_taken_once"]),
+    (
+        "1.5 username, password, patterns: 400",
+        &[
+            "a_user_has_a_name_of_1_to_64_plain_characters",
+            "a_password_has_1_to_72_bytes",
+            "a_grant_has_patterns_unless_it_is_admin",
+            "a_body_of_the_users_routes_is_strict_and_over_1_mib_a_bad_request",
+        ],
+    ),
+    ("1.5 need admin: `admin privileges required`", &["users_are_the_admins"]),
+    ("1.5 403 `cannot grant permissions you do not hold`", &["only_root_confers_admin"]),
+    (
+        "1.5 grants: replaces all, own and root's immutable",
+        &["grants_are_replaced_whole_and_count_at_once", "nobody_changes_their_own_grants_nor_roots"],
+    ),
+    (
+        "1.5 delete 204, 404, 403 `the root admin cannot be deleted`, `cannot delete your own account`",
+        &["a_deleted_user_is_gone_and_root_and_oneself_stay"],
+    ),
+    (
+        "1.5 password: 204, 403 `current password is incorrect`, root's only by root",
+        &["a_user_changes_their_password_with_the_one_they_have", "an_admin_sets_passwords_but_roots_is_roots_own"],
+    ),
     // 2 Errors
     (
         "2.2 `schema incompatible with previous version`",
@@ -618,9 +675,11 @@ pub const COVERAGE: &[(&str, &[&str])] = &[
     ("12 X-Veena-Client", &["either_client_header_satisfies_the_guard"]),
 ];
 
-/// What the sections say and this table does not show, and why: it takes a second node, security, a remote cluster, a fault, or hours.
+/// What the sections say and this table does not show, and why: it takes a second node, a remote cluster, a fault, or hours.
 pub const NOT_ON_ONE_NODE: &[(&str, &str)] = &[
-    ("1.0 401, 403, WWW-Authenticate, authentication throttle", "security is off on the server of this table"),
+    ("1.0 budget of failed checks of the whole node; caches and computations at once", "other rows would be throttled: see `veena-auth`"),
+    ("1.0 500 authentication unavailable", "takes a stored hash that is damaged"),
+    ("1.5 403 caller unknown to the leader, only the owner of topic", "takes a node that is behind its leader: see `metastore::state`"),
     ("1.0 proxied bodies keep their content type and carry X-Content-Type-Options", "no body is proxied: other nodes are asked over QUIC"),
     ("1.0 open connections 4096; read, write and idle timeouts", "takes thousands of connections or waits on the clock"),
     ("1.0 500 internal server panic", "takes a bug"),
@@ -628,7 +687,6 @@ pub const NOT_ON_ONE_NODE: &[(&str, &str)] = &[
     ("1.1 a create on a forming cluster waits for members", "takes a cluster"),
     ("1.1 409 topic changed since it was read, on create and delete", "takes two writers and a delay between read and commit"),
     ("1.1 patch 409: 1000 schema versions", "takes a thousand commits; the bound by bytes is shown instead"),
-    ("1.1 list filtered by rights", "security is off on the server of this table"),
     ("1.1 describe partial, owner_node of others, owner_unavailable, owner_liveness", "takes an owner that is down: see `veena::moves`"),
     ("1.1 describe 503 replica not caught up, 421", "takes a cluster"),
     ("1.1 delete force with remote children, 409", "takes a remote cluster"),
@@ -659,7 +717,6 @@ pub const NOT_ON_ONE_NODE: &[(&str, &str)] = &[
     ("2.4 503 being decommissioned and takes no new produce", "one node cannot drain: see `veena::moves`"),
     ("2.4 503 schema validation slot", "takes a core kept busy for seconds"),
     ("2.4 503 the change may still be applied", "takes a leader lost between proposal and commit: see `consensus::cluster::writes`"),
-    ("2.4 429 too many failed authentication attempts", "security is off on the server of this table"),
     ("5.4 replica placement", "takes a second node"),
     ("12 dedup_window_full: 64 MiB of keys", "takes 419,430 messages to one partition; `broker::keys` shows it with a lower bound"),
     ("12 batch with wait_for=commit: a result with an error", "takes an owner that is down: see `broker::owners`"),

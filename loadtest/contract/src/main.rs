@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use veena_loadtest_contract::{Filter, Profile, run};
 
-/// Compares a running server (one node, security off) with the HTTP contract, row by row.
+/// Compares a running server (one node; `--profile` says how it was started) with the HTTP contract, row by row.
 #[derive(Parser)]
 #[command(name = "veena-contract", version)]
 struct Options {

@@ -3,10 +3,12 @@
 use crate::expect::Expect;
 use crate::wire::Request;
 
+const OPEN: (&str, &str) = ("VEENA_SECURITY_ENABLED", "false");
+
 /// What the server must have been started with for a row to mean anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// The defaults, security off.
+    /// The defaults, with security off.
     #[default]
     Default,
     /// Small caps, so that one client can reach them.
@@ -15,23 +17,29 @@ pub enum Profile {
     GuardOff,
     /// The server was told to stop and has a request to finish.
     Stopping,
+    /// Security is on, and the root admin's password is [`Profile::ROOT_PASSWORD`].
+    Secured,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: &'static [Profile] = &[Profile::Default, Profile::SmallCaps, Profile::GuardOff, Profile::Stopping];
+    pub const ALL: &'static [Profile] = &[Profile::Default, Profile::SmallCaps, Profile::GuardOff, Profile::Stopping, Profile::Secured];
+    /// The root admin's password, where there is one.
+    pub const ROOT_PASSWORD: &'static str = "contract-root";
 
     /// The environment the server is started with.
     #[must_use]
     pub const fn env(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Default | Self::Stopping => &[],
+            Self::Default | Self::Stopping => &[OPEN],
             Self::SmallCaps => &[
+                OPEN,
                 ("VEENA_HTTP_MAX_CONSUME_IN_FLIGHT_PER_IDENTITY", "2"),
                 ("VEENA_HTTP_MAX_PRODUCE_IN_FLIGHT_PER_IDENTITY", "1"),
                 ("VEENA_HTTP_MAX_BATCH_BODY_BYTES_IN_FLIGHT", "2097152"),
             ],
-            Self::GuardOff => &[("VEENA_HTTP_CROSS_SITE_GUARD", "false")],
+            Self::GuardOff => &[OPEN, ("VEENA_HTTP_CROSS_SITE_GUARD", "false")],
+            Self::Secured => &[("VEENA_SECURITY_ENABLED", "true"), ("VEENA_ADMIN_PASSWORD", Self::ROOT_PASSWORD)],
         }
     }
 
@@ -43,6 +51,7 @@ impl Profile {
             Self::SmallCaps => "small-caps",
             Self::GuardOff => "guard-off",
             Self::Stopping => "stopping",
+            Self::Secured => "secured",
         }
     }
 }

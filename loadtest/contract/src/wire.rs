@@ -4,6 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::vars::{Vars, expand};
 
 /// How long one read or write may stay silent. Longer than the longest wait of a row.
@@ -55,6 +58,7 @@ pub struct Request {
     method: &'static str,
     target: String,
     headers: Vec<(String, Vec<u8>)>,
+    credentials: Option<(String, String)>,
     payload: Payload,
     encoding: Encoding,
     is_chunked: bool,
@@ -64,13 +68,28 @@ impl Request {
     /// A request without body and without any header but `Host`.
     #[must_use]
     pub fn new(method: &'static str, target: impl Into<String>) -> Self {
-        Self { method, target: target.into(), headers: Vec::new(), payload: Payload::None, encoding: Encoding::None, is_chunked: false }
+        Self {
+            method,
+            target: target.into(),
+            headers: Vec::new(),
+            credentials: None,
+            payload: Payload::None,
+            encoding: Encoding::None,
+            is_chunked: false,
+        }
     }
 
     /// Adds a header line.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sends it as this user, with this password; `$name` is replaced in the user's name.
+    #[must_use]
+    pub fn by(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
         self
     }
 
@@ -133,6 +152,10 @@ impl Request {
                 Err(_) => out.extend_from_slice(value),
             }
             out.extend_from_slice(b"\r\n");
+        }
+        if let Some((user, password)) = &self.credentials {
+            let value = STANDARD.encode(format!("{}:{password}", expand(user, vars)));
+            out.extend_from_slice(format!("Authorization: Basic {value}\r\n").as_bytes());
         }
         if self.is_chunked {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");

@@ -30,7 +30,7 @@ pub struct NodeConfig {
     pub before: Vec<String>,
     /// Flags behind the usual ones.
     pub flags: Vec<String>,
-    /// Environment beyond the inherited one.
+    /// Environment beyond the inherited one, in which security is off: whoever wants it says so here.
     pub env: Vec<(String, String)>,
 }
 
@@ -70,6 +70,7 @@ impl NodeConfig {
         for name in ["VEENA_BIN", "VEENA_CHAOS_MINUTES", "VEENA_CHAOS_SEED", "VEENA_CHAOS_INSIDE"] {
             command.env_remove(name);
         }
+        command.env("VEENA_SECURITY_ENABLED", "false");
         command.args(&self.flags).envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)

@@ -13,22 +13,25 @@ use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::header::Header;
 use utoipa::openapi::path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, Content, ContentBuilder, HttpMethod, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref,
     RefOr, Required, Response, ResponseBuilder, Schema,
 };
 use utoipa::{PartialSchema, ToSchema};
 use veena_client::bodies::ErrorBody;
+use veena_contract::ErrorCode;
 
-use crate::route::Verb;
+use crate::rights::Need;
+use crate::route::{Route, Verb};
 use operations::{Body, Form, Input, Operation, Refusals, Shape};
 
 /// Schemas that are referred to, by name.
 pub(crate) type Schemas = BTreeMap<String, RefOr<Schema>>;
 
 const DESCRIPTION: &str = "Topics, leased queues, replay, fan-out and delay over plain HTTP/1.1. `HEAD` is served wherever `GET` is. \
-A refusal names a code; `effect` says whether the thing may have happened all the same. A refusal in plain text says both in headers.";
+Callers are users, with Basic auth, unless the node was started with security off. A refusal names a code; `effect` says whether the thing may have happened all the same. A refusal in plain text says both in headers.";
 
 /// The document as indented JSON.
 #[must_use]
@@ -36,7 +39,11 @@ pub fn openapi_json() -> String {
     document().to_pretty_json().expect("invariant: our own document has string keys and no failing serializer")
 }
 
-const PATH_PARAMETERS: [(&str, Type, &str); 4] = [
+/// The name of the one way to prove who one is.
+const BASIC: &str = "basic";
+
+const PATH_PARAMETERS: [(&str, Type, &str); 5] = [
+    ("user", Type::String, "The user's name."),
     ("topic", Type::String, "The topic's name."),
     ("child", Type::String, "The child's name."),
     ("member", Type::String, "The member's name."),
@@ -58,7 +65,10 @@ fn document() -> OpenApi {
     license.identifier = Some("Apache-2.0".to_owned());
     let info =
         InfoBuilder::new().title("Veena").version(env!("CARGO_PKG_VERSION")).description(Some(DESCRIPTION)).license(Some(license)).build();
-    let components = ComponentsBuilder::new().schemas_from_iter(schemas).build();
+    let components = ComponentsBuilder::new()
+        .schemas_from_iter(schemas)
+        .security_scheme(BASIC, SecurityScheme::Http(Http::new(HttpAuthScheme::Basic)))
+        .build();
     OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).build()
 }
 
@@ -66,6 +76,7 @@ fn method(verb: Verb) -> HttpMethod {
     match verb {
         Verb::Get => HttpMethod::Get,
         Verb::Post => HttpMethod::Post,
+        Verb::Put => HttpMethod::Put,
         Verb::Patch => HttpMethod::Patch,
         Verb::Delete => HttpMethod::Delete,
     }
@@ -78,6 +89,11 @@ pub(crate) fn shape<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
     schemas.extend(referred);
     schemas.insert(T::name().into_owned(), <T as PartialSchema>::schema());
     Ref::from_schema_name(T::name()).into()
+}
+
+/// A list of a type's values.
+pub(crate) fn list_of<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
+    ArrayBuilder::new().items(shape::<T>(schemas)).build().into()
 }
 
 fn of_type(of: Type) -> RefOr<Schema> {
@@ -110,10 +126,32 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> utoipa::openapi::pa
         }
         built = built.response(answer.status.to_string(), response.build());
     }
-    for refusals in operation.refusals.iter().chain(operations::everywhere(operation.verb)) {
-        built = built.response(refusals.status.to_string(), refused(refusals, schemas));
+    for (status, (codes, form)) in refusals(operation) {
+        built = built.response(status.to_string(), refused(status, &codes, form, schemas));
+    }
+    if need(operation.route, operation.verb) != Need::Anybody {
+        built = built.security(SecurityRequirement::new(BASIC, Vec::<String>::new()));
     }
     built.build()
+}
+
+fn need(route: Route, verb: Verb) -> Need {
+    let served = route.methods().iter().find(|(served, _)| *served == verb);
+    served.expect("invariant: what is described is served").1
+}
+
+/// All refusals of an operation by status: its own, and those that come before it.
+fn refusals(operation: &Operation) -> BTreeMap<u16, (Vec<ErrorCode>, Form)> {
+    let mut by_status: BTreeMap<u16, (Vec<ErrorCode>, Form)> = BTreeMap::new();
+    let before = operations::everywhere(operation.verb).iter().chain(operations::of_caller(need(operation.route, operation.verb)));
+    for Refusals { status, codes, form } in operation.refusals.iter().chain(before) {
+        let (all, written) = by_status.entry(*status).or_insert((Vec::new(), *form));
+        all.extend(codes.iter().filter(|code| !all.contains(code)).copied().collect::<Vec<_>>());
+        if *written != *form {
+            *written = Form::Either;
+        }
+    }
+    by_status
 }
 
 fn parameter(place: ParameterIn, name: &str, of: Type, what: &str) -> Parameter {
@@ -151,24 +189,27 @@ fn header(of: Type, what: &str) -> Header {
 }
 
 /// The refusals of one status: their codes in words, and under `x-veena-codes` for programs.
-fn refused(refusals: &Refusals, schemas: &mut Schemas) -> Response {
-    let codes: Vec<&str> = refusals.codes.iter().map(|code| code.as_str()).collect();
+fn refused(status: u16, codes: &[ErrorCode], form: Form, schemas: &mut Schemas) -> Response {
+    let codes: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
     let words: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
     let extensions = Extensions::builder().add("x-veena-codes", codes).build();
     let mut response = ResponseBuilder::new().description(words.join(", ")).extensions(Some(extensions));
-    if refusals.form != Form::Text {
+    if form != Form::Text {
         response = response.content("application/json", Content::new(Some(shape::<ErrorBody>(schemas))));
     }
-    if refusals.form != Form::Json {
+    if form != Form::Json {
         response = response
             .content("text/plain", Content::new(Some(of_type(Type::String))))
             .header("Veena-Error-Code", header(Type::String, "The code, where the body is plain text."))
             .header("Veena-Effect", header(Type::String, "`none` or `possible`, where the body is plain text."));
     }
-    if matches!(refusals.status, 429 | 503) {
+    if matches!(status, 429 | 503) {
         response = response.header("Retry-After", header(Type::Integer, "Seconds to wait before a repeat."));
     }
-    if refusals.status == 405 {
+    if status == 401 {
+        response = response.header("WWW-Authenticate", header(Type::String, "What credentials are wanted: Basic auth."));
+    }
+    if status == 405 {
         response = response.header("Allow", header(Type::String, "The methods that are served on this path."));
     }
     response.build()

@@ -3,12 +3,13 @@
 use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
     AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed, CreateTopic,
-    Decommission, Forgotten, Health, Message, MessageBatch, MoveAborted, PatchTopic, ProduceBatch, SchemaHistory, Topic, TopicDetail,
-    TopicList,
+    CreateUser, Decommission, Forgotten, Health, Message, MessageBatch, MoveAborted, PatchTopic, ProduceBatch, SchemaHistory, SetGrants,
+    SetPassword, Topic, TopicDetail, TopicList, User,
 };
 use veena_contract::ErrorCode::{self, *};
 
-use super::{Schemas, shape};
+use super::{Schemas, list_of, shape};
+use crate::rights::Need;
 use crate::route::{Route, Verb};
 
 /// One route and method.
@@ -117,10 +118,28 @@ const OWNER_DOWN_OR_STOPPING: Refusals = Refusals { status: 503, codes: &[OwnerD
 /// What any operation may answer: for another method of its path, to a head that is too large, and to a write that any web page could send.
 pub(super) fn everywhere(verb: Verb) -> &'static [Refusals] {
     match verb {
-        Verb::Post | Verb::Patch => &[METHOD, HEAD, MEDIA_TYPE],
+        Verb::Post | Verb::Put | Verb::Patch => &[METHOD, HEAD, MEDIA_TYPE],
         Verb::Get | Verb::Delete => &[METHOD, HEAD],
     }
 }
+
+const NO_USER: Refusals = refused(401, &[Unauthenticated]);
+const FORBIDDEN: Refusals = refused(403, &[ErrorCode::Forbidden]);
+const BUSY: Refusals = refused(503, &[Overloaded]);
+
+/// What is answered to a caller who is not known, cannot be found out, or may not, while security is on.
+pub(super) fn of_caller(need: Need) -> &'static [Refusals] {
+    match need {
+        Need::Anybody => &[],
+        Need::Counters | Need::User => &[NO_USER, TOO_MANY, PANIC, BUSY],
+        Need::Do(_) | Need::Create | Need::See | Need::Manage | Need::ManageEither | Need::Oneself | Need::Admin => {
+            &[NO_USER, FORBIDDEN, TOO_MANY, PANIC, BUSY]
+        }
+    }
+}
+
+const NO_SUCH_USER: Refusals = refused(404, &[NotFound]);
+const BAD_USER: Refusals = refused(400, &[MalformedRequest, InvalidArgument, BodyTooLarge]);
 
 const CLIENT: Input = Input::Header(
     "X-Veena-Client",
@@ -381,7 +400,7 @@ pub(super) const ALL: &[Operation] = &[
         route: Route::ClusterBackup,
         verb: Verb::Get,
         id: "clusterBackup",
-        summary: "Copies the metadata: topics, schemas, links, owners; no message. `veena cluster restore` reads it.",
+        summary: "Copies the metadata: topics, schemas, links, owners, users; no message. `veena cluster restore` reads it.",
         inputs: &[],
         body: Body::None,
         answers: &[answer(200, "No older than what was known when it was asked for.", Shape::Bytes)],
@@ -436,6 +455,66 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::None,
         answers: &[answer(202, "It is ended.", Shape::Json(shape::<MoveAborted>))],
         refusals: &[BAD_QUERY, refused(404, &[TopicNotFound, NotFound]), refused(409, &[Conflict]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Users,
+        verb: Verb::Get,
+        id: "listUsers",
+        summary: "Lists all users by name.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The users.", Shape::Json(list_of::<User>))],
+        refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::Users,
+        verb: Verb::Post,
+        id: "createUser",
+        summary: "Creates a user. Only the root admin gives `admin`.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<CreateUser>), "Who, with which password, and what they may do."),
+        answers: &[answer(201, "The user.", Shape::Json(shape::<User>))],
+        refusals: &[BAD_USER, TOO_SLOW, refused(409, &[AlreadyExists, LimitReached]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::User,
+        verb: Verb::Get,
+        id: "describeUser",
+        summary: "Shows a user.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The user.", Shape::Json(shape::<User>))],
+        refusals: &[NO_SUCH_USER, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::User,
+        verb: Verb::Delete,
+        id: "deleteUser",
+        summary: "Deletes a user. Topics they own stay theirs by name.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(204, "They are gone.", Shape::Nothing)],
+        refusals: &[NO_SUCH_USER, PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Grants,
+        verb: Verb::Put,
+        id: "setGrants",
+        summary: "Replaces all that a user may do.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<SetGrants>), "All of it."),
+        answers: &[answer(200, "The user.", Shape::Json(shape::<User>))],
+        refusals: &[BAD_USER, NO_SUCH_USER, TOO_SLOW, PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Password,
+        verb: Verb::Put,
+        id: "setPassword",
+        summary: "Replaces a user's password, one's own or, for admins, another's.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<SetPassword>), "The new one; with the old one, unless an admin sets it."),
+        answers: &[answer(204, "It is set.", Shape::Nothing)],
+        refusals: &[BAD_USER, NO_SUCH_USER, TOO_SLOW, refused(409, &[Conflict]), PANIC, METADATA],
     },
     Operation {
         route: Route::Healthz,

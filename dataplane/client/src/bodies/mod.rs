@@ -6,6 +6,7 @@
 mod cluster;
 mod messages;
 mod topics;
+mod users;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -22,6 +23,7 @@ pub use messages::{
 pub use topics::{
     AttachChild, Child, Children, CreateTopic, PartitionStats, PatchTopic, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList,
 };
+pub use users::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
 
 /// The one value of `payload_encoding` and `key_encoding`.
 pub const BASE64: &str = "base64";

@@ -3,11 +3,14 @@
 mod cluster;
 mod messages;
 mod topics;
+mod users;
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,6 +38,7 @@ const NO_BODY: Option<&()> = None;
 pub struct ClientBuilder {
     base: String,
     name: String,
+    authorization: Option<HeaderValue>,
     timeout: Duration,
     policy: Policy,
 }
@@ -44,6 +48,16 @@ impl ClientBuilder {
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// As whom it signs in, with Basic authentication. The password is not printed, and goes to the server of this client alone.
+    #[must_use]
+    pub fn sign_in(mut self, user: &str, password: &str) -> Self {
+        let text = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        let mut value = HeaderValue::try_from(text).expect("invariant: base64 is a header's value");
+        value.set_sensitive(true);
+        self.authorization = Some(value);
         self
     }
 
@@ -75,6 +89,9 @@ impl ClientBuilder {
         defaults.insert(HeaderName::from_static(headers::CLIENT), name.clone());
         // Narad's servers know only their own name for it.
         defaults.insert(HeaderName::from_static(headers::CLIENT_NARAD), name);
+        if let Some(authorization) = self.authorization {
+            defaults.insert(AUTHORIZATION, authorization);
+        }
         let http = reqwest::Client::builder()
             .default_headers(defaults)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -133,7 +150,7 @@ impl Client {
     #[must_use]
     pub fn builder(base: &str) -> ClientBuilder {
         let name = concat!("veena/", env!("CARGO_PKG_VERSION")).to_owned();
-        ClientBuilder { base: base.to_owned(), name, timeout: ATTEMPT_TIMEOUT_DEFAULT, policy: Policy::DEFAULT }
+        ClientBuilder { base: base.to_owned(), name, authorization: None, timeout: ATTEMPT_TIMEOUT_DEFAULT, policy: Policy::DEFAULT }
     }
 
     /// The server's address.

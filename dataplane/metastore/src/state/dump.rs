@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord};
+use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord, UserRecord};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -26,6 +26,9 @@ struct Dump {
     leaving: Vec<NodeId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<FormerLife>,
+    /// By tenant and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    users: Vec<UserRecord>,
 }
 
 impl State {
@@ -48,12 +51,16 @@ impl State {
             marks: self.view.marks.iter().map(|(node, mark)| (node.clone(), *mark)).collect(),
             leaving: self.view.leaving.iter().cloned().collect(),
             former: self.former.to_vec(),
+            users: self.view.users.values().map(|user| UserRecord::clone(user)).collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
 
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
+        if !self.view.users.is_empty() {
+            return FeatureLevel::USERS;
+        }
         let has_grown = |topic: &TopicRecord| !topic.earlier_partitions.is_empty();
         let moves = |topic: &TopicRecord| topic.owners.iter().any(|owner| owner.moving.is_some());
         let is_new = self.view.topics.values().any(|topic| has_grown(topic) || moves(topic));
@@ -76,6 +83,7 @@ impl State {
         state.view.draining = dump.draining.into_iter().collect();
         state.view.marks = dump.marks.into_iter().collect();
         state.view.leaving = dump.leaving.into_iter().collect();
+        dump.users.into_iter().for_each(|user| state.insert_user(user));
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use veena_consensus::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{FeatureLevel, LineageId, LogIndex};
+use veena_contract::{FeatureLevel, LineageId, LogIndex, Username};
 
 use super::State;
 use crate::hold::Held;
@@ -32,14 +32,39 @@ pub(crate) enum Operation {
     Lineage(LineageId),
     /// Changes the catalog.
     Catalog(Box<Command>),
+    /// Changes the catalog on behalf of a user, as far as the user may.
+    CatalogBy {
+        /// Who.
+        caller: Username,
+        /// The change.
+        command: Box<Command>,
+    },
 }
 
 impl Operation {
+    /// A change of the catalog, by a user or by the node itself.
+    pub(crate) fn catalog(caller: Option<Username>, command: Command) -> Self {
+        let command = Box::new(command);
+        match caller {
+            Some(caller) => Self::CatalogBy { caller, command },
+            None => Self::Catalog(command),
+        }
+    }
+
+    /// What it changes of the catalog.
+    pub(crate) fn command(&self) -> Option<&Command> {
+        match self {
+            Self::Lineage(_) => None,
+            Self::Catalog(command) | Self::CatalogBy { command, .. } => Some(command),
+        }
+    }
+
     /// What every member has to know for it to be written.
     pub(crate) fn level(&self) -> FeatureLevel {
         match self {
             Self::Lineage(_) => FeatureLevel::FIRST,
             Self::Catalog(command) => command.level(),
+            Self::CatalogBy { command, .. } => command.level().max(FeatureLevel::USERS),
         }
     }
 }
@@ -90,6 +115,7 @@ impl State {
                 Answer::default()
             }
             Operation::Catalog(command) => Answer { refused: self.apply_at(*command, level_of(envelope.v)).err() },
+            Operation::CatalogBy { caller, command } => Answer { refused: self.apply_by(caller, *command).err() },
         };
         serde_json::to_string(&answer).map_err(|e| e.to_string())
     }

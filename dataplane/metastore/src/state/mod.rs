@@ -9,6 +9,7 @@ mod machine;
 mod moves;
 mod schemas;
 mod topics;
+mod users;
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{CatalogView, FeatureLevel, LineageId, TenantId, TopicId, TopicName, TopicRecord};
+use veena_contract::{CatalogView, FeatureLevel, LineageId, TenantId, TopicId, TopicName, TopicRecord, Username};
 
 pub use lives::{FormerLife, FormerMember};
 pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
@@ -54,6 +55,18 @@ impl State {
     /// [`CommandError`] when a rule of the catalog refuses it; the state is then as before.
     pub fn apply(&mut self, command: Command) -> Result<(), CommandError> {
         self.apply_at(command, FeatureLevel::CURRENT)
+    }
+
+    /// As [`apply`](Self::apply), on behalf of a user.
+    ///
+    /// # Errors
+    /// As there; and [`CommandError::Forbidden`] when the user may not.
+    pub fn apply_by(&mut self, caller: Username, mut command: Command) -> Result<(), CommandError> {
+        self.permit(&caller, &command)?;
+        if let Command::CreateTopic { topic, .. } = &mut command {
+            topic.owner = Some(caller.into());
+        }
+        self.apply(command)
     }
 
     /// As `apply`, for a command that was written for members of this level: what they all make of it.
@@ -114,6 +127,10 @@ impl State {
                 self.unmark(&node);
                 Ok(())
             }
+            Command::CreateUser { user } => self.create_user(user),
+            Command::DeleteUser { tenant, username } => self.delete_user(&tenant, &username),
+            Command::SetGrants { tenant, username, grants, at_ms } => self.set_grants(&tenant, &username, grants, at_ms),
+            Command::SetPassword { tenant, username, hash, checked, at_ms } => self.set_password(&tenant, &username, hash, checked, at_ms),
         }
     }
 

@@ -1,4 +1,5 @@
 mod moves;
+mod users;
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use proptest::prelude::*;
 use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
-    AttachEpoch, DrainMark, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex, Reroute,
-    SchemaVersion, StreamId, TenantId, TopicId, TopicName, TopicRecord,
+    AttachEpoch, DrainMark, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex, Reroute,
+    SchemaVersion, StoredHash, StreamId, TenantId, TopicId, TopicName, TopicRecord, UserRecord, Username,
 };
 
 use super::State;
@@ -425,7 +426,7 @@ fn the_first_lineage_stays() {
 
 #[test]
 fn a_dump_of_a_later_version_or_of_something_else_is_refused() {
-    for bytes in [&b"{\"v\":3,\"applied\":0,\"topics\":[]}"[..], b"", b"{}", b"[1]", b"{\"v\":1}", b"\xff"] {
+    for bytes in [&b"{\"v\":4,\"applied\":0,\"topics\":[]}"[..], b"", b"{}", b"[1]", b"{\"v\":1}", b"\xff"] {
         assert!(State::from_dump(bytes).is_err(), "{bytes:?}");
     }
 }
@@ -472,9 +473,9 @@ fn an_operation_that_is_not_understood_is_not_skipped() {
     use veena_consensus::StateMachine;
     use veena_contract::LogIndex;
     let mut machine = super::CatalogMachine::new(Arc::new(crate::replica::Replica::new()), Arc::default());
-    let later = r#"{"v":3,"op":{"lineage":"00000000000000000000000000000003"}}"#;
+    let later = r#"{"v":4,"op":{"lineage":"00000000000000000000000000000003"}}"#;
     let error = machine.apply(LogIndex(5), later).expect_err("a later version");
-    assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 3"), "{error}");
+    assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 4"), "{error}");
     for text in [r#"{"v":1,"op":{"unheard_of":1}}"#, "{}", "", "null", r#"{"v":1,"op":{"catalog":{"command":"fly"}}}"#] {
         assert!(machine.apply(LogIndex(6), text).is_err(), "{text}");
     }
@@ -489,6 +490,9 @@ fn check(state: &State) {
     let histories = view.topics.values().filter(|record| record.parent.is_none()).flat_map(|record| &record.schemas);
     assert_eq!(state.schema_bytes, histories.map(|schema| schema.document.len()).sum::<usize>());
     assert!(view.leaving.iter().all(|node| view.draining.contains(node)));
+    for ((tenant, username), user) in &view.users {
+        assert_eq!((tenant, username, username.as_str() == Username::ROOT), (&user.tenant, &user.username, user.is_root));
+    }
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
         assert!(Arc::ptr_eq(record, view.topic_by_id(record.id).expect("by id too")));
@@ -522,6 +526,7 @@ fn same(a: &State, b: &State) -> bool {
         && a.view.by_id == b.view.by_id
         && a.view.draining == b.view.draining
         && a.view.leaving == b.view.leaving
+        && a.view.users == b.view.users
         && a.folded == b.folded
         && a.topics_by_tenant == b.topics_by_tenant
         && a.schema_bytes == b.schema_bytes
@@ -553,6 +558,10 @@ fn any_node() -> impl Strategy<Value = NodeId> {
 
 fn any_mark() -> impl Strategy<Value = Option<DrainMark>> {
     prop::option::of((0..2_u128).prop_map(DrainMark))
+}
+
+fn any_user() -> impl Strategy<Value = Username> {
+    prop::sample::select(vec!["admin", "joe", "ann"]).prop_map(|text| Username::parse(text).expect("a good name"))
 }
 
 fn any_token() -> impl Strategy<Value = MoveToken> {
@@ -600,6 +609,25 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (any_node(), any::<bool>(), any_mark()).prop_map(|(node, draining, mark)| Command::SetDraining { node, draining, mark }),
         1 => (any_node(), any_mark()).prop_map(|(node, mark)| Command::LetGo { node, mark }),
         1 => any_node().prop_map(|node| Command::NodeGone { node }),
+        2 => (any_tenant(), any_user()).prop_map(|(tenant, username)| Command::CreateUser {
+            user: UserRecord {
+                tenant,
+                is_root: username.as_str() == Username::ROOT,
+                username,
+                hash: StoredHash::new("h".into()),
+                grants: Grants::none(),
+                created_at_ms: 1,
+                updated_at_ms: 1,
+                revision: 7,
+            },
+        }),
+        1 => (any_tenant(), any_user()).prop_map(|(tenant, username)| Command::DeleteUser { tenant, username }),
+        1 => (any_tenant(), any_user(), any::<u64>()).prop_map(|(tenant, username, at_ms)| Command::SetGrants {
+            tenant, username, grants: Grants::none(), at_ms,
+        }),
+        1 => (any_tenant(), any_user(), prop::option::of(0..4_u64)).prop_map(|(tenant, username, checked)| Command::SetPassword {
+            tenant, username, hash: StoredHash::new("g".into()), checked, at_ms: 2,
+        }),
     ]
 }
 
@@ -693,7 +721,11 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::NameOwner { .. }
         | Command::SetDraining { .. }
         | Command::LetGo { .. }
-        | Command::NodeGone { .. } => {}
+        | Command::NodeGone { .. }
+        | Command::CreateUser { .. }
+        | Command::DeleteUser { .. }
+        | Command::SetGrants { .. }
+        | Command::SetPassword { .. } => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }
         | Command::FlipOwner { at, .. }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use veena_contract::{
-    BoxFuture, CallerGone, Catalog, CatalogWriter, Command, FeatureLevel, LeaderPort, NodeDirectory, NodeId, Ownership, OwnershipEpoch,
-    PeerAddr, PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, TenantId, TopicId, Witness,
+    BoxFuture, CallerGone, Catalog, CatalogWriter, Command, CommandError, FeatureLevel, Grants, LeaderPort, NodeDirectory, NodeId,
+    Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, StoredHash, TenantId,
+    TopicId, UserRecord, Username, Witness,
 };
 use veena_metastore::{Hold, MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
 
@@ -281,6 +282,47 @@ async fn what_an_older_program_does_not_understand_is_written_once_the_last_memb
         assert_eq!(view.topic_by_id(TopicId(1)).expect("there").earlier_partitions, [3]);
     }
     let old = open_as(&listening, 3, FeatureLevel::FIRST, &logs[2]).await;
+    let error = old.enter(&[peer(1)]).await.expect_err("it could not read what the others have written");
+    assert!(matches!(&error, StartError::Member(MemberError::Refused { reason }) if reason.contains("older")), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_a_user_before_every_member_knows_of_users() {
+    let (listening, logs) = (Listening::default(), [MemLog::new(), MemLog::new(), MemLog::new()]);
+    let root = || Command::CreateUser {
+        user: UserRecord {
+            tenant: TenantId::default_tenant(),
+            username: Username::root(),
+            hash: StoredHash::new("hash".into()),
+            grants: Grants::none(),
+            is_root: true,
+            created_at_ms: 1,
+            updated_at_ms: 1,
+            revision: 0,
+        },
+    };
+    let first = open_as(&listening, 1, FeatureLevel::MOVES, &logs[0]).await;
+    first.found(&runtime(1)).await.expect("founded");
+    let second = open(&listening, 2, &logs[1]).await;
+    second.enter(&[peer(1)]).await.expect("a newer program may join older ones");
+    for (caller, command) in [(None, root()), (Some(Username::root()), create(1))] {
+        let error = second.propose_by(caller, command).await.expect_err("the first would not go on");
+        assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("older program")), "{error}");
+    }
+
+    stop(&listening, 1, &first).await;
+    let first = open(&listening, 1, &logs[0]).await;
+    first.found(&runtime(1)).await.expect("it comes back as a newer program, and says so");
+    second.propose(root()).await.expect("all understand it");
+    let error = first.propose(root()).await.expect_err("there is one already");
+    assert!(matches!(error, ProposeError::Refused(CommandError::UserExists)), "{error}");
+    second.propose_by(Some(Username::root()), create(1)).await.expect("the root admin may");
+    for node in [&first, &second] {
+        let view = node.confirmed_view().await.expect("confirmed");
+        assert_eq!(view.topic_by_id(TopicId(1)).expect("there").owner.as_deref(), Some("admin"));
+        assert!(view.user(&TenantId::default_tenant(), &Username::root()).expect("there").is_root);
+    }
+    let old = open_as(&listening, 3, FeatureLevel::MOVES, &logs[2]).await;
     let error = old.enter(&[peer(1)]).await.expect_err("it could not read what the others have written");
     assert!(matches!(&error, StartError::Member(MemberError::Refused { reason }) if reason.contains("older")), "{error}");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::cluster::known_node;
 use super::show::Shown as _;
 use super::value::Raw;
-use super::{CodecChoice, Config, LogFormat, LogLevel, SharedSecrets};
+use super::{AdminPassword, CodecChoice, Config, LogFormat, LogLevel, SharedSecrets};
 
 /// One thing that can be set.
 pub struct Key {
@@ -69,6 +69,8 @@ keys! {
         => |c, raw| c.http.max_batch_body_bytes_in_flight = raw.whole()? => |c| c.http.max_batch_body_bytes_in_flight.shown();
     "http.cross_site_guard" "VEENA_HTTP_CROSS_SITE_GUARD" - "refuse writes that a page of another web site could send unasked"
         => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
+    "http.metrics_unauthenticated" "VEENA_HTTP_METRICS_UNAUTHENTICATED" - "serve /metrics to everybody, though all else takes credentials"
+        => |c, raw| c.http.metrics_unauthenticated = raw.truth()? => |c| c.http.metrics_unauthenticated.shown();
     "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the machine's name)"
         => |c, raw| c.node_id = Some(raw.node()?) => |c| c.node_id.shown();
     "cluster.peer_addr" "VEENA_CLUSTER_PEER_ADDR" -
@@ -123,8 +125,12 @@ keys! {
         => |c, raw| c.log.level = raw.choice(LOG_LEVELS)? => |c| c.log.level.shown();
     "log.format" "VEENA_LOG_FORMAT" "log-format" "json or text"
         => |c, raw| c.log.format = raw.choice(&[("json", LogFormat::Json), ("text", LogFormat::Text)])? => |c| c.log.format.shown();
-    "security.enabled" "VEENA_SECURITY_ENABLED" - "must be false or absent: this version has no accounts"
-        => |_c, raw| refuse_security(raw.truth()?)? => |_c| false.shown();
+    "security.enabled" "VEENA_SECURITY_ENABLED" -
+        "callers are users, and may do what was granted to them; with `false` everybody who reaches the port may do everything"
+        => |c, raw| c.security.enabled = raw.truth()? => |c| c.security.enabled.shown();
+    "security.admin_password" "VEENA_ADMIN_PASSWORD" -
+        "the password of the user `admin`, whom the first leader creates once; without it one is made up and logged, once. Not looked at any more when `admin` exists, and not taken from the file with settings"
+        => |c, raw| c.security.admin_password = Some(admin_password(raw)?) => |_c| String::new();
     "storage.slow_flush" "VEENA_SLOW_FLUSH" "slow-flush" "added to each sync, to measure what a slow volume would do"
         => |c, raw| c.slow_flush = raw.duration()? => |c| c.slow_flush.shown();
     "storage.stall_file" "VEENA_STALL_FILE" - "while this file exists no sync comes back, to measure what a stalled volume would do"
@@ -144,9 +150,11 @@ fn secret(raw: &Raw<'_>) -> Result<SharedSecrets, String> {
     }
 }
 
-/// Somebody who asks for accounts must not get an open node.
-fn refuse_security(is_enabled: bool) -> Result<(), String> {
-    if is_enabled { Err("this version has no accounts; it cannot be turned on".to_owned()) } else { Ok(()) }
+fn admin_password(raw: &Raw<'_>) -> Result<AdminPassword, String> {
+    match raw {
+        Raw::Json(_) => Err("a password has no place among the settings: set VEENA_ADMIN_PASSWORD for the first start".to_owned()),
+        Raw::Text(text) => AdminPassword::parse(text).map_err(|error| error.to_string()),
+    }
 }
 
 impl Config {

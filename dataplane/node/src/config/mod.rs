@@ -5,6 +5,7 @@
 
 mod cluster;
 mod keys;
+mod security;
 mod show;
 mod unknown;
 mod value;
@@ -19,6 +20,7 @@ use crate::listen::host_and_port;
 
 pub use cluster::{ClusterConfig, SharedSecrets};
 pub use keys::{KEYS, Key};
+pub use security::{AdminPassword, SecurityConfig};
 pub use show::reference;
 pub use unknown::warn_of_unknown_variables;
 pub use value::Raw;
@@ -45,6 +47,8 @@ pub struct Config {
     pub fanout: FanoutConfig,
     /// Logs.
     pub log: LogConfig,
+    /// Who is let in.
+    pub security: SecurityConfig,
     /// Added to each sync of a file: measures what a slow volume would do. For tests and benchmarks.
     pub slow_flush: Duration,
     /// A file that stops every sync while it exists; for measuring.
@@ -78,6 +82,8 @@ pub struct HttpConfig {
     pub max_batch_body_bytes_in_flight: usize,
     /// Refuse writes that a page of another web site could send unasked.
     pub cross_site_guard: bool,
+    /// Serve the metrics to everybody, though callers are users.
+    pub metrics_unauthenticated: bool,
 }
 
 /// Files.
@@ -169,7 +175,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             http: HttpConfig {
-                // Security is off in this version: nobody but this machine may be let in unless a flag says otherwise.
+                // What is sent can be read on the way: nobody but this machine is let in unless a flag says otherwise.
                 addr: "127.0.0.1:7942".to_owned(),
                 read_timeout: Duration::from_secs(10),
                 write_timeout: Duration::from_secs(30),
@@ -182,6 +188,7 @@ impl Default for Config {
                 max_produce_in_flight_per_identity: 0,
                 max_batch_body_bytes_in_flight: 256 * 1024 * 1024,
                 cross_site_guard: true,
+                metrics_unauthenticated: false,
             },
             node_id: None,
             cluster: ClusterConfig::default(),
@@ -203,6 +210,7 @@ impl Default for Config {
             },
             fanout: FanoutConfig { max_batch_records: 4096, max_batch_bytes: limits::FRAME_BYTES_MAX, linger_ms: 25 },
             log: LogConfig { level: LogLevel::Info, format: LogFormat::Json },
+            security: SecurityConfig::default(),
             slow_flush: Duration::ZERO,
             stall_file: None,
         }

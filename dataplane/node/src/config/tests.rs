@@ -46,9 +46,21 @@ fn every_error_is_reported_at_once() {
 }
 
 #[test]
-fn somebody_who_asks_for_security_is_not_given_an_open_node() {
-    assert!(load(Some(r#"{"security":{"enabled":true}}"#), &[], &Flags::default()).is_err());
-    assert!(load(Some(r#"{"security":{"enabled":false}}"#), &[], &Flags::default()).is_ok());
+fn security_is_on_unless_somebody_says_that_it_is_off() {
+    let is_enabled = |file: &str| load(Some(file), &[], &Flags::default()).expect("valid").security.enabled;
+    assert!(is_enabled("{}") && is_enabled(r#"{"security":{"enabled":true}}"#) && !is_enabled(r#"{"security":{"enabled":false}}"#));
+}
+
+#[test]
+fn the_first_password_comes_from_the_environment_alone_and_is_not_shown() {
+    let config = load(None, &[("VEENA_ADMIN_PASSWORD", "hunter2")], &Flags::default()).expect("valid");
+    assert_eq!(config.security.admin_password.as_ref().map(AdminPassword::expose), Some("hunter2"));
+    assert!(!format!("{config:?}").contains("hunter2"));
+    for (file, env) in [(r#"{"security":{"admin_password":"hunter2"}}"#, ""), ("{}", &*"hunter2".repeat(11))] {
+        let env: &[_] = if env.is_empty() { &[] } else { &[("VEENA_ADMIN_PASSWORD", env)] };
+        let text = load(Some(file), env, &Flags::default()).expect_err("refused").to_string();
+        assert!(text.contains("password") && !text.contains("hunter2"), "{text}");
+    }
 }
 
 #[test]

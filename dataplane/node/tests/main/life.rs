@@ -7,10 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use veena_client::bodies::CreateTopic;
-use veena_client::{ProduceOptions, SettleMode};
+use veena_client::{Client, ProduceOptions, SettleMode};
 use veena_metastore::MemLog;
 use veena_node::serve::NodeError;
+use veena_node::{AdminPassword, Config};
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
+use veena_storage::disk::real::RealDisk;
 
 use crate::node::{DEADLINE, Node};
 
@@ -130,4 +132,26 @@ async fn two_nodes_do_not_share_a_data_directory() {
     let error = second.err().expect("the directory is taken").to_string();
     assert!(error.contains("in use by another process"), "{error}");
     first.stop().await;
+}
+
+#[tokio::test]
+async fn the_root_admin_is_created_once_and_keeps_its_first_password() {
+    let (dir, log) = (tempfile::tempdir().expect("a temporary directory"), MemLog::default());
+    for password in ["first", "second"] {
+        let disk = Arc::new(RealDisk);
+        let set = |config: &mut Config| config.security.admin_password = Some(AdminPassword::parse(password).expect("a password"));
+        let node = Node::start_with(disk, dir.path(), &log, set).await.expect("the node starts");
+        assert!(node.client.topics().await.expect_err("nobody").is(401));
+        assert_eq!(node.client.ready().await.expect("everybody may ask").status, "ready");
+        let root =
+            Client::builder(&format!("http://{}", node.ready.addr)).repeats(0).sign_in("admin", "first").build().expect("an address");
+        let signed_in = async {
+            while root.users().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(DEADLINE, signed_in).await.expect("it is there soon");
+        assert_eq!(root.users().await.expect("listed").len(), 1);
+        node.stop().await;
+    }
 }

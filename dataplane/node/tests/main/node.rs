@@ -37,12 +37,17 @@ impl Node {
     }
 
     pub async fn start_on(disk: Arc<dyn Disk>, dir: &Path, log: &MemLog) -> Result<Self, NodeError> {
+        Self::start_with(disk, dir, log, |config| config.security.enabled = false).await
+    }
+
+    pub async fn start_with(disk: Arc<dyn Disk>, dir: &Path, log: &MemLog, set: impl FnOnce(&mut Config)) -> Result<Self, NodeError> {
         let mut config = Config::default();
         config.http.addr = "127.0.0.1:0".to_owned();
         // Longer than any test may take: whoever is answered early was woken.
         config.http.max_consume_wait = Duration::from_secs(600);
         config.node_id = Some("node-1".to_owned());
         config.storage.data_dir = dir.to_owned();
+        set(&mut config);
         let (stop, (ready, is_ready), log) = (CancellationToken::new(), oneshot::channel(), log.clone());
         let stopped = stop.clone().cancelled_owned();
         #[expect(clippy::disallowed_methods, reason = "the test waits for it in `stop`")]

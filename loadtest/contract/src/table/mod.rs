@@ -11,10 +11,12 @@ mod keys;
 mod produce;
 mod produce_batch;
 mod replay;
+mod rights;
 mod schema;
 mod topics;
 mod topics_change;
 mod topics_read;
+mod users;
 
 use crate::expect::{Expect, Is, empty, json, plain, refusal, status};
 use crate::row::{Profile, Row, Step};
@@ -39,6 +41,8 @@ pub fn rows() -> Vec<Row> {
         errors::rows(),
         additions::rows(),
         keys::rows(),
+        rights::rows(),
+        users::rows(),
     ]
     .concat()
 }
@@ -57,6 +61,38 @@ fn delete(target: impl Into<String>) -> Request {
 
 fn post(target: impl Into<String>, body: impl Into<String>) -> Request {
     Request::new("POST", target).header("Content-Type", "application/json").text(body)
+}
+
+fn put(target: impl Into<String>, body: impl Into<String>) -> Request {
+    Request::new("PUT", target).header("Content-Type", "application/json").text(body)
+}
+
+/// As the root admin.
+fn by_root(request: Request) -> Request {
+    request.by("admin", Profile::ROOT_PASSWORD)
+}
+
+/// The root admin is there: it is made when the server has a leader.
+fn root_is_there() -> Step {
+    by_root(get("/v1/users/admin")).gives(json(200)).until()
+}
+
+/// Makes a user of the password `pw` with these grants.
+fn user(name: &str, grants: &str) -> Step {
+    by_root(post("/v1/users", format!(r#"{{"username":"{name}","password":"pw","grants":[{grants}]}}"#))).gives(json(201))
+}
+
+/// A topic of one partition that belongs to the root admin.
+fn roots(topic: &str) -> Step {
+    by_root(create(format!(r#"{{"name":"{topic}","partitions":1}}"#))).gives(json(201))
+}
+
+fn unauthenticated() -> Expect {
+    refusal(401, "unauthenticated").says("authentication required").header("WWW-Authenticate", raw(r#"Basic realm="narad""#))
+}
+
+fn forbidden(text: &str) -> Expect {
+    refusal(403, "forbidden").says(text)
 }
 
 fn patch(topic: &str, body: impl Into<String>) -> Request {

@@ -47,7 +47,7 @@ const DRAINS_WITHIN: Duration = Duration::from_secs(480);
 
 /// Texts of warnings that every node of such a run logs.
 const LOG_TEXTS: &[&str] = &[
-    "other machines are let in and there are no accounts",
+    "other machines are let in and security is off",
     // An owner that is killed, frozen or cut off leaves acks unanswered, and who passed them on says so.
     "\"code\":\"outcome_unknown\"",
 ];

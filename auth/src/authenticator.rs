@@ -1,0 +1,263 @@
+//! From an `Authorization` header to the name of a user, without a password hash per request.
+//!
+//! A check goes through these, and the first that knows ends it:
+//!
+//! 1. [`crate::basic`] reads the header; the caller looks the user up in its catalog and hands in the stored hash,
+//! 2. `verified` knows the same credentials, right or wrong, from a check before,
+//! 3. a check of the same credentials that is under way is waited for: any number of requests cost one computation,
+//! 4. `throttle` refuses users with too many failures,
+//! 5. `permits` lets it compute, or tells it to come back.
+//!
+//! A name that is no user's costs a computation too, so that it takes the time of one that is. Whether a user exists never changes steps 1
+//! and 5; a user with failures is throttled and a stranger is not (http-contract 1.0), for a table of strangers would have no bound.
+//!
+//! What was found is written down where it was computed. So a caller that goes away neither escapes its failure nor costs others theirs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use veena_contract::limits;
+
+use crate::basic::{Credentials, InvalidBasic};
+use crate::password::{NoRandomness, Password, PasswordHash, UnusableHash};
+use crate::permits::{NotComputed, Permits, Place};
+use crate::throttle::{Attempt, Throttle};
+use crate::verified::{Mac, Verified};
+use veena_contract::Username;
+
+/// Why a request has no user. Holds nothing of what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// No credentials, or of another scheme: 401.
+    #[error("authentication required")]
+    Missing,
+    /// No such user, not the password, or nothing that could be either: 401, and nobody learns which.
+    #[error("authentication required")]
+    Wrong,
+    /// Too many failures: 429.
+    #[error("too many failed authentication attempts")]
+    Throttled {
+        /// How long until it may go on.
+        retry_after: Duration,
+    },
+    /// Too many passwords are being checked: 503.
+    #[error("authentication busy")]
+    Busy {
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// It cannot be found out, and waiting does not help: 500.
+    #[error("authentication unavailable")]
+    Unavailable,
+}
+
+impl From<NotComputed> for AuthError {
+    fn from(error: NotComputed) -> Self {
+        match error {
+            NotComputed::Busy => Self::Busy { retry_after: RETRY },
+            NotComputed::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
+impl From<UnusableHash> for AuthError {
+    fn from(_: UnusableHash) -> Self {
+        Self::Unavailable
+    }
+}
+
+const RETRY: Duration = Duration::from_millis(limits::PASSWORD_RETRY_MS);
+
+/// Was it the password?
+type Outcome = Result<bool, AuthError>;
+type Check = Shared<BoxFuture<'static, Outcome>>;
+
+/// A check that somebody waits for. When nobody does any more, it is gone.
+struct Flight {
+    id: u64,
+    mac: Mac,
+    check: WeakShared<BoxFuture<'static, Outcome>>,
+}
+
+/// The checks under way; there are no more than places in the line.
+#[derive(Default)]
+struct Flights {
+    next: u64,
+    list: Vec<Flight>,
+}
+
+/// Finds out who sends a request. One for each node; cheap to clone.
+#[derive(Clone)]
+pub struct Authenticator(Arc<Core>);
+
+struct Core {
+    verified: Verified,
+    throttle: Arc<Throttle>,
+    permits: Permits,
+    strangers: Arc<Semaphore>,
+    nobody: PasswordHash,
+    flights: Mutex<Flights>,
+    start: Instant,
+}
+
+impl Authenticator {
+    /// Remembers nothing yet.
+    ///
+    /// # Errors
+    /// [`NoRandomness`]: there is no key to remember under.
+    pub fn new() -> Result<Self, NoRandomness> {
+        Ok(Self(Arc::new(Core {
+            verified: Verified::new()?,
+            throttle: Arc::default(),
+            permits: Permits::default(),
+            strangers: Arc::new(Semaphore::new(limits::PASSWORD_CHECKS_UNKNOWN_MAX)),
+            nobody: PasswordHash::of_nobody(),
+            flights: Mutex::default(),
+            start: Instant::now(),
+        })))
+    }
+
+    /// Who sends this `Authorization` header? `lookup` says what is stored for a user, `None` for a name that is no user's; whoever cannot
+    /// know must not ask. It is called at once, or not at all.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub async fn authenticate(
+        &self,
+        header: Option<&[u8]>,
+        lookup: impl FnOnce(&Username) -> Option<PasswordHash>,
+    ) -> Result<Username, AuthError> {
+        let credentials = Credentials::parse(header.ok_or(AuthError::Missing)?).map_err(|error| match error {
+            InvalidBasic::OtherScheme => AuthError::Missing,
+            InvalidBasic::Malformed => AuthError::Wrong,
+        })?;
+        let hash = if credentials.is_of_default_tenant() { lookup(&credentials.username) } else { None };
+        let username = credentials.username;
+        self.check(&username, credentials.password, hash.as_ref()).await?;
+        Ok(username)
+    }
+
+    /// Is this the user's password, given what is stored for the user? As [`authenticate`](Self::authenticate), for a password that stands
+    /// elsewhere in a request.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub async fn check(&self, username: &Username, password: Password, hash: Option<&PasswordHash>) -> Result<(), AuthError> {
+        let is_right = match hash {
+            None => self.check_stranger(password).await?,
+            Some(hash) => match self.0.board(username, password, hash)? {
+                Boarded::Known(is_right) => is_right,
+                Boarded::Waits(check) => check.await?,
+            },
+        };
+        if is_right { Ok(()) } else { Err(AuthError::Wrong) }
+    }
+
+    /// Computes what is stored of a new password, behind the same permits.
+    ///
+    /// # Errors
+    /// [`AuthError::Busy`], [`AuthError::Unavailable`].
+    pub async fn hash(&self, password: Password) -> Result<PasswordHash, AuthError> {
+        let place = self.0.permits.try_join()?;
+        let hash = self.0.permits.compute(place, move || PasswordHash::compute(&password)).await?;
+        hash.map_err(|NoRandomness| AuthError::Unavailable)
+    }
+
+    /// Takes the time of a check, and comes to no.
+    async fn check_stranger(&self, password: Password) -> Outcome {
+        let stranger = Arc::clone(&self.0.strangers).try_acquire_owned().map_err(|_| AuthError::Throttled { retry_after: RETRY })?;
+        let place = self.0.permits.try_join()?;
+        let nobody = self.0.nobody.clone();
+        let work = move || {
+            let computed = nobody.verify(&password);
+            drop(stranger);
+            computed
+        };
+        self.0.permits.compute(place, work).await??;
+        Ok(false)
+    }
+}
+
+enum Boarded {
+    Known(bool),
+    Waits(Check),
+}
+
+/// All that a check needs.
+struct Passenger {
+    username: Username,
+    password: Password,
+    hash: PasswordHash,
+    mac: Mac,
+    attempt: Attempt,
+    place: Place,
+}
+
+impl Core {
+    /// Milliseconds since this process began to check.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn board(self: &Arc<Self>, username: &Username, password: Password, hash: &PasswordHash) -> Result<Boarded, AuthError> {
+        let mac = self.verified.mac(username, &password, hash);
+        let now_ms = self.now_ms();
+        if let Some(is_right) = self.verified.look(username, &mac, now_ms) {
+            return Ok(Boarded::Known(is_right));
+        }
+        let mut flights = self.flights.lock();
+        if let Some(check) = flights.list.iter().find(|flight| flight.mac.is(&mac)).and_then(|flight| flight.check.upgrade()) {
+            return Ok(Boarded::Waits(check));
+        }
+        // It may have landed between the two looks.
+        if let Some(is_right) = self.verified.look(username, &mac, now_ms) {
+            return Ok(Boarded::Known(is_right));
+        }
+        let place = self.permits.try_join()?;
+        let attempt = self.throttle.begin(username, now_ms).map_err(|retry_after| AuthError::Throttled { retry_after })?;
+        let id = flights.next;
+        flights.next += 1;
+        let passenger = Passenger { username: username.clone(), password, hash: hash.clone(), mac: mac.copy(), attempt, place };
+        let check = fly(Arc::clone(self), passenger, Landing { core: Arc::clone(self), id }).boxed().shared();
+        if let Some(check) = check.downgrade() {
+            flights.list.push(Flight { id, mac, check });
+        }
+        Ok(Boarded::Waits(check))
+    }
+}
+
+/// Takes a flight off the list when it has landed, or when nobody waits for it any more. Never dropped under the lock of the list.
+struct Landing {
+    core: Arc<Core>,
+    id: u64,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.core.flights.lock().list.retain(|flight| flight.id != self.id);
+    }
+}
+
+async fn fly(core: Arc<Core>, passenger: Passenger, _landing: Landing) -> Outcome {
+    let Passenger { username, password, hash, mac, attempt, place } = passenger;
+    let written = Arc::clone(&core);
+    let work = move || {
+        let is_right = hash.verify(&password)?;
+        written.verified.remember(&username, mac, is_right, written.now_ms());
+        if is_right {
+            drop(attempt);
+        } else {
+            attempt.failed();
+        }
+        Ok(is_right)
+    };
+    core.permits.compute(place, work).await?
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! How many password hashes are computed at once, whoever asks: each takes 19 MiB and a core.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use veena_contract::limits;
+
+/// Why nothing was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotComputed {
+    /// Too many wait already, or its turn did not come in time.
+    #[error("too many passwords are being checked")]
+    Busy,
+    /// The runtime is shutting down, or the computation crashed.
+    #[error("passwords cannot be checked")]
+    Unavailable,
+}
+
+/// A place in the line, bounded by [`limits::PASSWORD_CHECKS_MAX`].
+pub(crate) struct Place {
+    _held: OwnedSemaphorePermit,
+}
+
+/// Lets at most [`limits::PASSWORD_COMPUTATIONS_MAX`] computations run at once, on the runtime's threads for blocking work.
+pub(crate) struct Permits {
+    running: Arc<Semaphore>,
+    line: Arc<Semaphore>,
+}
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self {
+            running: Arc::new(Semaphore::new(limits::PASSWORD_COMPUTATIONS_MAX)),
+            line: Arc::new(Semaphore::new(limits::PASSWORD_CHECKS_MAX)),
+        }
+    }
+}
+
+impl Permits {
+    /// Joins the line. Does not wait.
+    ///
+    /// # Errors
+    /// [`NotComputed::Busy`]: it is full.
+    pub(crate) fn try_join(&self) -> Result<Place, NotComputed> {
+        Arc::clone(&self.line).try_acquire_owned().map(|held| Place { _held: held }).map_err(|_| NotComputed::Busy)
+    }
+
+    /// Waits for its turn and computes. Dropped before its turn, nothing is computed; dropped later, the computation ends all the same, and
+    /// keeps its permit until then: a caller that goes away makes no room for another.
+    ///
+    /// # Errors
+    /// [`NotComputed`].
+    pub(crate) async fn compute<R: Send + 'static>(
+        &self,
+        place: Place,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, NotComputed> {
+        let turn = Arc::clone(&self.running).acquire_owned();
+        let turn = tokio::time::timeout(Duration::from_millis(limits::PASSWORD_WAIT_MS_MAX), turn).await;
+        let permit = turn.map_err(|_| NotComputed::Busy)?.map_err(|_| NotComputed::Unavailable)?;
+        let computed = tokio::task::spawn_blocking(move || {
+            let computed = work();
+            drop((permit, place));
+            computed
+        });
+        computed.await.map_err(|_| NotComputed::Unavailable)
+    }
+}
+
+#[cfg(test)]
+impl Permits {
+    /// Every turn there is, once nothing is computed.
+    pub(crate) async fn all_turns(&self) -> OwnedSemaphorePermit {
+        let all = u32::try_from(limits::PASSWORD_COMPUTATIONS_MAX).expect("small");
+        Arc::clone(&self.running).acquire_many_owned(all).await.expect("never closed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn no_more_than_the_permits_run_at_once_also_when_callers_go_away() {
+        let permits = Arc::new(Permits::default());
+        let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut callers = tokio::task::JoinSet::new();
+        for at in 0..200 {
+            let (permits, running, peak) = (Arc::clone(&permits), Arc::clone(&running), Arc::clone(&peak));
+            let work = move || {
+                peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                for _ in 0..1_000 {
+                    std::thread::yield_now();
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+            };
+            let handle = callers.spawn(async move {
+                let place = permits.try_join().expect("the line is longer");
+                permits.compute(place, work).await.expect("its turn comes");
+            });
+            if at % 3 == 0 {
+                handle.abort();
+            }
+        }
+        while callers.join_next().await.is_some() {}
+        assert!((1..=limits::PASSWORD_COMPUTATIONS_MAX).contains(&peak.load(Ordering::SeqCst)), "{peak:?}");
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_does_not_free_its_permit_before_the_work_is_done() {
+        let permits = Permits::default();
+        let (begun, has_begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let place = permits.try_join().expect("free");
+        let work = move || {
+            begun.send(()).expect("the test waits");
+            ended.recv().expect("the test ends it");
+        };
+        let mut caller = Box::pin(permits.compute(place, work));
+        assert!(caller.as_mut().now_or_never().is_none());
+        tokio::task::spawn_blocking(move || has_begun.recv()).await.expect("no panic").expect("it begins");
+        drop(caller);
+        let free = || (permits.running.available_permits(), permits.line.available_permits());
+        assert_eq!(free(), (limits::PASSWORD_COMPUTATIONS_MAX - 1, limits::PASSWORD_CHECKS_MAX - 1));
+        end.send(()).expect("the work waits");
+        let _all = permits.all_turns().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_turn_in_time_is_told_to_come_back() {
+        let permits = Permits::default();
+        let _taken = permits.all_turns().await;
+        let place = permits.try_join().expect("free");
+        assert_eq!(permits.compute(place, || ()).await, Err(NotComputed::Busy));
+        assert_eq!(permits.line.available_permits(), limits::PASSWORD_CHECKS_MAX);
+    }
+
+    #[test]
+    fn a_full_line_takes_nobody() {
+        let permits = Permits::default();
+        let places: Vec<Place> = (0..limits::PASSWORD_CHECKS_MAX).map(|_| permits.try_join().expect("free")).collect();
+        assert!(permits.try_join().is_err_and(|error| error == NotComputed::Busy));
+        drop(places);
+        assert!(permits.try_join().is_ok());
+    }
+}

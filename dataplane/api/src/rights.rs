@@ -1,0 +1,177 @@
+//! Who calls, what each route needs of them, and whether they have it. The decisions are `auth`'s; this finds what they are made of.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use veena_auth::{Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_manage, may_see};
+use veena_contract::{CatalogView, ErrorCode, Grants, TopicName, TopicRecord, UserRecord, Username};
+
+use crate::catalog;
+use crate::edge::Call;
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// What a caller needs for a route and a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing, not even a name.
+    Anybody,
+    /// To be a user, unless the counters were opened to everybody.
+    Counters,
+    /// To be a user. What they may not see is left out.
+    User,
+    /// A grant of this action on the topic in the path.
+    Do(Action),
+    /// A grant of `create` on the name in the body, and to manage the parent named there. The handler asks.
+    Create,
+    /// Any grant on the topic in the path, or to own it.
+    See,
+    /// To own the topic in the path. Whether the child in the body is theirs too, the handler asks.
+    Manage,
+    /// To own the parent or the child in the path.
+    ManageEither,
+    /// To be the user in the path, or an admin.
+    Oneself,
+    /// To be an admin.
+    Admin,
+}
+
+/// On whose behalf a request is served.
+#[derive(Clone)]
+pub(crate) enum Caller {
+    /// Security is off, or the route is open: nobody was asked for.
+    Anybody,
+    /// This user.
+    User(Arc<UserRecord>, Principal),
+}
+
+impl Caller {
+    /// The user of this record, as the newest view knows them.
+    ///
+    /// # Errors
+    /// There is no such user any more, or the password is another.
+    pub(crate) fn of(state: &ApiState, known: &UserRecord) -> Result<Self, Problem> {
+        let view = state.view();
+        let record = view.user(&state.tenant, &known.username).filter(|record| record.hash == known.hash);
+        let record = Arc::clone(record.ok_or_else(Problem::unauthenticated)?);
+        let principal = Principal { username: record.username.clone(), is_root: record.is_root, grants: record.grants.clone() };
+        Ok(Self::User(record, principal))
+    }
+
+    /// The same caller, as the newest view knows them.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn renewed(&self, state: &ApiState) -> Result<Self, Problem> {
+        match self {
+            Self::Anybody => Ok(Self::Anybody),
+            Self::User(record, _) => Self::of(state, record),
+        }
+    }
+
+    /// The user's name, if there is one.
+    pub(crate) fn username(&self) -> Option<&Username> {
+        match self {
+            Self::Anybody => None,
+            Self::User(record, _) => Some(&record.username),
+        }
+    }
+
+    /// What of the caller a decision needs; without security there is none to be made.
+    fn decided(&self, decision: impl FnOnce(&Principal) -> Decision) -> Result<(), Problem> {
+        match self {
+            Self::Anybody => Ok(()),
+            Self::User(_, principal) => Ok(decision(principal).map(drop)?),
+        }
+    }
+
+    /// May they do this to the topic?
+    pub(crate) fn may(&self, action: Action, topic: &TopicName) -> Result<(), Problem> {
+        self.decided(|principal| decide(principal, action, topic))
+    }
+
+    /// May they see the topic?
+    pub(crate) fn may_see(&self, topic: &TopicRecord) -> Result<(), Problem> {
+        self.decided(|principal| may_see(principal, &topic.name, topic.owner.as_deref()))
+    }
+
+    /// May they change the topic?
+    pub(crate) fn may_manage(&self, topic: &TopicRecord) -> Result<(), Problem> {
+        self.decided(|principal| may_manage(principal, topic.owner.as_deref()))
+    }
+
+    /// May they manage users and the cluster?
+    pub(crate) fn may_administer(&self) -> Result<(), Problem> {
+        self.decided(may_administer)
+    }
+
+    /// May they give these grants to somebody?
+    pub(crate) fn can_confer(&self, grants: &Grants) -> Result<(), Problem> {
+        match self {
+            Self::Anybody => Ok(()),
+            Self::User(_, principal) => Ok(can_confer(principal, grants)?),
+        }
+    }
+
+    /// What is stored of the caller's password.
+    pub(crate) fn password(&self) -> Option<(&Arc<UserRecord>, PasswordHash)> {
+        match self {
+            Self::Anybody => None,
+            Self::User(record, _) => Some((record, PasswordHash::try_from(&record.hash).ok()?)),
+        }
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        Self::forbidden(denied.to_string())
+    }
+}
+
+impl From<NotHeld> for Problem {
+    fn from(missing: NotHeld) -> Self {
+        Self::forbidden(missing.to_string())
+    }
+}
+
+impl Problem {
+    /// 401.
+    pub(crate) fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, ErrorCode::Unauthenticated, "authentication required")
+    }
+
+    /// 403.
+    pub(crate) fn forbidden(text: String) -> Self {
+        Self::new(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
+    }
+}
+
+/// Looks at what a caller needs before anybody is asked whether there is such a topic.
+pub(crate) fn check(call: &Call<'_>, need: Need) -> Result<(), Problem> {
+    match need {
+        Need::Anybody | Need::Counters | Need::User | Need::Create | Need::See | Need::Manage | Need::ManageEither => Ok(()),
+        // A name that no topic can have is the handler's to refuse.
+        Need::Do(action) => call.topic().map_or(Ok(()), |topic| call.caller.may(action, &topic)),
+        Need::Oneself if call.caller.username().is_some_and(|name| *call.second == *name.as_str()) => Ok(()),
+        Need::Oneself | Need::Admin => call.caller.may_administer(),
+    }
+}
+
+/// Looks at what depends on the topic's owner. A topic that is not there is nobody's: that is said to whoever asks.
+pub(crate) fn check_topic(call: &Call<'_>, need: Need) -> Result<(), Problem> {
+    if matches!(call.caller, Caller::Anybody) || !matches!(need, Need::See | Need::Manage | Need::ManageEither) {
+        return Ok(());
+    }
+    let view = call.state.view();
+    let topic = catalog::topic(call.state, &view, &call.topic()?)?;
+    match need {
+        Need::See => call.caller.may_see(topic),
+        Need::ManageEither if child_is_theirs(call, &view) => Ok(()),
+        _ => call.caller.may_manage(topic),
+    }
+}
+
+fn child_is_theirs(call: &Call<'_>, view: &CatalogView) -> bool {
+    let child = call.child().and_then(|name| catalog::topic(call.state, view, &name).cloned());
+    child.and_then(|child| call.caller.may_manage(&child)).is_ok()
+}

@@ -1,0 +1,55 @@
+//! From a request's head to its caller. Nothing that is refused here has been looked at any further.
+
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use veena_auth::{AuthError, PasswordHash};
+use veena_contract::{Effect, ErrorCode};
+
+use crate::problem::Problem;
+use crate::rights::{Caller, Need};
+use crate::route::Route;
+use crate::state::ApiState;
+
+/// Who sends this? A path that is no route, and a method that a route does not serve, are told to users only.
+pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>) -> Result<Caller, Problem> {
+    if !state.config.security_enabled || route.is_some_and(|route| is_open(state, route)) {
+        return Ok(Caller::Anybody);
+    }
+    let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    let mut checked = None;
+    let lookup = |username: &_| {
+        checked = state.view().user(&state.tenant, username).cloned();
+        PasswordHash::try_from(&checked.as_ref()?.hash).ok()
+    };
+    state.parts.authenticator.authenticate(header, lookup).await?;
+    // Whoever had to wait may be somebody else by now.
+    let checked = checked.ok_or_else(Problem::unauthenticated)?;
+    Caller::of(state, &checked)
+}
+
+fn is_open(state: &ApiState, route: Route) -> bool {
+    let is_open = |need| match need {
+        Need::Anybody => true,
+        Need::Counters => state.config.metrics_unauthenticated,
+        _ => false,
+    };
+    route.methods().iter().all(|(_, need)| is_open(*need))
+}
+
+impl From<AuthError> for Problem {
+    fn from(error: AuthError) -> Self {
+        let text = error.to_string();
+        let later = |after: std::time::Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        match error {
+            AuthError::Missing | AuthError::Wrong => Self::unauthenticated(),
+            AuthError::Throttled { retry_after } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited, text).retry_after_ms(later(retry_after))
+            }
+            AuthError::Busy { retry_after } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, text).retry_after_ms(later(retry_after))
+            }
+            AuthError::Unavailable => Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, text).effect(Effect::None),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Users: create, list, show, delete, and what they may do (http-contract 1.5). Nothing here prints a password or what is stored of one.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde::Deserialize;
+use veena_auth::{AuthError, Password};
+use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
+use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, UserRecord, Username, limits};
+
+use crate::answer::{self, Answer};
+use crate::body::RequestBody;
+use crate::catalog;
+use crate::children::too_large_is_400;
+use crate::edge::Call;
+use crate::json;
+use crate::problem::Problem;
+
+/// `POST /v1/users`.
+pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
+    let asked: CreateUser = decode(&body)?;
+    let username = Username::parse(&asked.username).map_err(|error| Problem::invalid(error.to_string()))?;
+    let password = password(asked.password)?;
+    let grants = grants(asked.grants.unwrap_or_default())?;
+    call.caller.can_confer(&grants)?;
+    // A name that is taken is not worth a computation.
+    if call.state.view().user(&call.state.tenant, &username).is_some() {
+        return Err(CommandError::UserExists.into());
+    }
+    let hash = call.state.parts.authenticator.hash(password).await?.into();
+    let at_ms = call.state.parts.clock.now_ms();
+    let tenant = call.state.tenant.clone();
+    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
+    let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
+    Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
+}
+
+/// As for other bodies; but what is no object may be a password alone, and is not shown.
+fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    match body.trim_ascii_start().first() {
+        Some(b'{') | None => json::decode(body),
+        Some(_) => Err(Problem::malformed("invalid json: expected an object")),
+    }
+}
+
+fn password(text: PasswordText) -> Result<Password, Problem> {
+    Password::new(text.into_text()).map_err(|error| Problem::invalid(error.to_string()))
+}
+
+fn grants(asked: Vec<Grant>) -> Result<Grants, Problem> {
+    let texts: Vec<GrantText> = asked.into_iter().map(|grant| GrantText { action: grant.action, patterns: grant.patterns }).collect();
+    Grants::parse(&texts).map_err(|error| Problem::invalid(error.to_string()))
+}
+
+fn shape(record: &UserRecord) -> User {
+    let grants: Vec<GrantText> = record.grants.clone().into();
+    User {
+        username: record.username.to_string(),
+        grants: grants.into_iter().map(|grant| Grant { action: grant.action, patterns: grant.patterns }).collect(),
+        root: record.is_root,
+        created_at_ms: record.created_at_ms,
+        updated_at_ms: record.updated_at_ms,
+    }
+}
+
+/// The user that the path names. A name that no user can have names none.
+fn named(call: &Call<'_>) -> Result<Username, Problem> {
+    Username::parse(&call.second).map_err(|_| CommandError::UserNotFound.into())
+}
+
+fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
+    view.user(&call.state.tenant, name).ok_or_else(|| CommandError::UserNotFound.into())
+}
+
+/// `GET /v1/users`.
+pub(crate) fn list(call: &Call<'_>) -> Answer {
+    let view = call.state.view();
+    let users: Vec<User> = view.users_of(&call.state.tenant).map(|user| shape(user)).collect();
+    answer::json(StatusCode::OK, &users)
+}
+
+/// `GET /v1/users/{user}`. As for topics, a node of a cluster says that there is none only when the leader knows none either.
+pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
+    let name = named(call)?;
+    let mut view = call.state.view();
+    if call.state.parts.cluster.is_some() && find(call, &view, &name).is_err() {
+        view = call.state.parts.leader.confirmed_view().await?;
+    }
+    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &name)?)))
+}
+
+/// `DELETE /v1/users/{user}`.
+pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
+    let command = Command::DeleteUser { tenant: call.state.tenant.clone(), username: named(call)? };
+    catalog::propose(call, |_| Ok(command.clone())).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// `PUT /v1/users/{user}/grants`: all of them.
+pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let username = named(call)?;
+    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
+    let grants = grants(decode::<SetGrants>(&body)?.grants)?;
+    call.caller.can_confer(&grants)?;
+    let (tenant, at_ms) = (call.state.tenant.clone(), call.state.parts.clock.now_ms());
+    let command = Command::SetGrants { tenant, username: username.clone(), grants, at_ms };
+    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
+}
+
+/// `PUT /v1/users/{user}/password`: a user who is no admin shows that they know the one they have.
+pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let username = named(call)?;
+    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
+    let asked: SetPassword = decode(&body)?;
+    let new = password(asked.new_password)?;
+    let checked = match call.caller.may_administer() {
+        Ok(()) => None,
+        Err(_) => Some(check_current(call, asked.current_password).await?),
+    };
+    let hash = call.state.parts.authenticator.hash(new).await?.into();
+    let (tenant, at_ms) = (call.state.tenant.clone(), call.state.parts.clock.now_ms());
+    let command = Command::SetPassword { tenant, username, hash, checked, at_ms };
+    catalog::propose(call, |_| Ok(command.clone())).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// Checks the caller's own password; the revision of the user whose it is.
+async fn check_current(call: &Call<'_>, current: Option<PasswordText>) -> Result<u64, Problem> {
+    let incorrect = || Problem::forbidden("current password is incorrect".to_owned());
+    let current = current.and_then(|text| Password::new(text.into_text()).ok()).ok_or_else(incorrect)?;
+    let (record, hash) = call.caller.password().ok_or_else(Problem::unauthenticated)?;
+    match call.state.parts.authenticator.check(&record.username, current, Some(&hash)).await {
+        Ok(()) => Ok(record.revision),
+        Err(AuthError::Wrong | AuthError::Missing) => Err(incorrect()),
+        Err(other) => Err(other.into()),
+    }
+}

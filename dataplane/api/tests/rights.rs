@@ -1,0 +1,358 @@
+//! Who may do what: every route with every kind of caller.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use veena_api::ApiConfig;
+
+use crate::support::{Node, PASSWORD};
+
+/// The kinds of users: their grants. Topics are named `o-*` and belong to `owner`; children `c-*`, to `childowner`; `new-*` is not there yet.
+const USERS: [(&str, &[(&str, &str)]); 8] = [
+    ("stranger", &[("produce", "other-*"), ("consume", "other-*"), ("create", "other-*")]),
+    ("producer", &[("produce", "o-*")]),
+    ("consumer", &[("consume", "o-*")]),
+    ("creator", &[("create", "new-*")]),
+    ("owner", &[("create", "o-*")]),
+    ("childowner", &[("create", "c-*")]),
+    ("administrator", &[("admin", "")]),
+    ("admin", &[]),
+];
+const ADMINS: [&str; 2] = ["administrator", "admin"];
+const NOBODY: [&str; 3] = ["nobody", "wrong", "unknown"];
+
+/// Who is let in beside the admins.
+enum LetIn {
+    Everybody,
+    Users,
+    These(&'static [&'static str]),
+}
+
+struct Row {
+    method: &'static str,
+    template: &'static str,
+    query: &'static str,
+    body: &'static str,
+    /// The status of whoever is let in.
+    status: u16,
+    let_in: LetIn,
+}
+
+const fn row(method: &'static str, template: &'static str, status: u16, let_in: LetIn) -> Row {
+    Row { method, template, query: "", body: "", status, let_in }
+}
+
+const WHO_SEES: LetIn = LetIn::These(&["producer", "consumer", "owner"]);
+const WHO_OWNS: LetIn = LetIn::These(&["owner"]);
+const ONLY_ADMINS: LetIn = LetIn::These(&[]);
+
+/// What the contract says, written down a second time. `$n` is the cell's number.
+const ROWS: &[Row] = &[
+    row("GET", "/v1/topics", 200, LetIn::Users),
+    Row { body: r#"{"name":"new-$n"}"#, ..row("POST", "/v1/topics", 201, LetIn::These(&["creator"])) },
+    row("GET", "/v1/topics/{topic}", 200, WHO_SEES),
+    Row { body: r#"{"retention_ms":0}"#, ..row("PATCH", "/v1/topics/{topic}", 200, WHO_OWNS) },
+    row("DELETE", "/v1/topics/{topic}", 204, WHO_OWNS),
+    row("GET", "/v1/topics/{topic}/schema", 200, WHO_SEES),
+    row("GET", "/v1/topics/{topic}/children", 200, WHO_SEES),
+    Row { body: r#"{"child":"o-$n-free"}"#, ..row("POST", "/v1/topics/{topic}/children", 200, WHO_OWNS) },
+    row("DELETE", "/v1/topics/{topic}/children/{child}", 204, LetIn::These(&["owner", "childowner"])),
+    Row { body: "x", ..row("POST", "/v1/topics/{topic}/produce", 202, LetIn::These(&["producer"])) },
+    Row { body: r#"{"messages":[{"payload":1}]}"#, ..row("POST", "/v1/topics/{topic}/produce/batch", 202, LetIn::These(&["producer"])) },
+    row("GET", "/v1/topics/{topic}/consume", 204, LetIn::These(&["consumer"])),
+    Row { query: "?receipt_handle=0:0:1", ..row("POST", "/v1/topics/{topic}/ack", 410, LetIn::These(&["consumer"])) },
+    row("GET", "/v1/cluster/members", 200, ONLY_ADMINS),
+    // No copies are made of this catalog: it is in memory.
+    row("GET", "/v1/cluster/backup", 503, ONLY_ADMINS),
+    row("POST", "/v1/cluster/members/{member}/decommission", 404, ONLY_ADMINS),
+    row("DELETE", "/v1/cluster/members/{member}/decommission", 404, ONLY_ADMINS),
+    row("POST", "/v1/cluster/members/{member}/forget", 404, ONLY_ADMINS),
+    row("GET", "/v1/cluster/moves", 200, ONLY_ADMINS),
+    row("POST", "/v1/cluster/moves/{topic}/{partition}/abort", 404, ONLY_ADMINS),
+    row("GET", "/v1/users", 200, ONLY_ADMINS),
+    Row { body: r#"{"username":"made-$n","password":"x"}"#, ..row("POST", "/v1/users", 201, ONLY_ADMINS) },
+    row("GET", "/v1/users/{user}", 200, ONLY_ADMINS),
+    row("DELETE", "/v1/users/{user}", 204, ONLY_ADMINS),
+    Row { body: r#"{"grants":[]}"#, ..row("PUT", "/v1/users/{user}/grants", 200, ONLY_ADMINS) },
+    Row { body: r#"{"new_password":"x"}"#, ..row("PUT", "/v1/users/{user}/password", 204, ONLY_ADMINS) },
+    row("GET", "/healthz", 200, LetIn::Everybody),
+    row("GET", "/readyz", 200, LetIn::Everybody),
+    row("GET", "/metrics", 200, LetIn::Users),
+];
+
+fn credentials(who: &'static str) -> Option<(&'static str, &'static str)> {
+    match who {
+        "nobody" => None,
+        "wrong" => Some(("producer", "wrong horse")),
+        "unknown" => Some(("nosuchuser", PASSWORD)),
+        user => Some((user, PASSWORD)),
+    }
+}
+
+fn expected(row: &Row, who: &str) -> u16 {
+    let is_nobody = NOBODY.contains(&who);
+    let is_let_in = match row.let_in {
+        LetIn::Everybody => true,
+        LetIn::Users => !is_nobody,
+        LetIn::These(users) => users.contains(&who) || ADMINS.contains(&who),
+    };
+    match (is_let_in, is_nobody) {
+        (true, _) => row.status,
+        (false, true) => 401,
+        (false, false) => 403,
+    }
+}
+
+async fn create_as(node: &Node, owner: &str, topic: &str) {
+    let body = format!(r#"{{"name":"{topic}","partitions":1}}"#);
+    let answer = node.send_as(Some((owner, PASSWORD)), "POST", "/v1/topics", &body).await;
+    assert_eq!((answer.status, &answer.json()["owner"]), (201, &json!(owner)), "{}", answer.text());
+}
+
+/// Makes what the path of one cell names, and the path.
+async fn prepare(node: &Node, row: &Row, n: usize) -> String {
+    if row.template.contains("{topic}") {
+        create_as(node, "owner", &format!("o-{n}")).await;
+    }
+    if row.method == "POST" && row.template.ends_with("/children") {
+        create_as(node, "owner", &format!("o-{n}-free")).await;
+    }
+    if row.template.contains("{child}") {
+        create_as(node, "childowner", &format!("c-{n}")).await;
+        let attached = node.send_as_root("POST", &format!("/v1/topics/o-{n}/children"), &format!(r#"{{"child":"c-{n}"}}"#)).await;
+        assert_eq!(attached.status, 200, "{}", attached.text());
+    }
+    if row.template.contains("{user}") {
+        node.user(&format!("target-{n}"), &[]).await;
+    }
+    let names = [
+        ("{topic}", format!("o-{n}")),
+        ("{child}", format!("c-{n}")),
+        ("{user}", format!("target-{n}")),
+        ("{member}", "node-9".to_owned()),
+    ];
+    let path = names.iter().fold(row.template.replace("{partition}", "0"), |path, (name, value)| path.replace(name, value));
+    format!("{path}{}", row.query)
+}
+
+async fn secured_with_users() -> Node {
+    let node = Node::start_secured().await;
+    for (name, grants) in USERS.into_iter().filter(|(name, _)| *name != "admin") {
+        node.user(name, grants).await;
+    }
+    node
+}
+
+#[tokio::test]
+async fn every_route_lets_in_whom_it_should_and_nobody_else() {
+    let node = secured_with_users().await;
+    let callers: Vec<&'static str> = NOBODY.into_iter().chain(USERS.into_iter().map(|(name, _)| name)).collect();
+    let (mut cells, mut wrong) = (0, Vec::new());
+    for row in ROWS {
+        for who in &callers {
+            cells += 1;
+            let path = prepare(&node, row, cells).await;
+            let body = row.body.replace("$n", &cells.to_string());
+            let answer = node.send_as(credentials(who), row.method, &path, &body).await;
+            if answer.status != expected(row, who) {
+                wrong.push(format!("{who} {} {path}: {} and not {}: {}", row.method, answer.status, expected(row, who), answer.text()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
+    assert_eq!(cells, ROWS.len() * callers.len());
+    println!("{} routes and methods x {} callers: {cells} cells", ROWS.len(), callers.len());
+}
+
+#[test]
+fn every_route_has_its_row() {
+    let document: Value = serde_json::from_str(&veena_api::openapi_json()).expect("the document is JSON");
+    let paths = document["paths"].as_object().expect("paths");
+    let served = paths.iter().flat_map(|(path, item)| {
+        let methods = item.as_object().expect("an item");
+        methods.keys().map(move |method| (method.to_uppercase(), path.clone()))
+    });
+    let rows = ROWS.iter().map(|row| (row.method.to_owned(), row.template.to_owned()));
+    assert_eq!(served.collect::<BTreeSet<_>>(), rows.collect::<BTreeSet<_>>());
+}
+
+#[tokio::test]
+async fn a_caller_is_asked_for_before_anything_else_is_looked_at() {
+    let node = secured_with_users().await;
+    let mut client = node.connect().await;
+    for (method, path) in [
+        ("POST", "/v1/topics"),
+        ("PUT", "/v1/topics"),
+        ("GET", "/v1/no-such-path"),
+        ("GET", "/"),
+        ("POST", "/v1/topics/a%20b/produce"),
+        ("DELETE", "/metrics"),
+    ] {
+        let answer = client.request(method, path, &[], b"").await;
+        assert_eq!(answer.refusal(401, "unauthenticated"), "authentication required", "{method} {path}");
+        assert_eq!(answer.header("www-authenticate"), Some("Basic realm=\"narad\""));
+    }
+    let root = crate::support::basic("admin", PASSWORD);
+    let signed = [("Authorization", root.as_str())];
+    for (method, path, status) in
+        [("POST", "/v1/topics", 415), ("PUT", "/v1/topics", 415), ("DELETE", "/v1/topics", 405), ("GET", "/v1/no-such-path", 404)]
+    {
+        assert_eq!(client.request(method, path, &signed, b"").await.status, status, "{method} {path}");
+    }
+    assert_eq!(client.request("DELETE", "/healthz", &[], b"").await.status, 405, "an open path tells everybody");
+    for header in ["Bearer x", "Basic", "Basic %%%", "Basic YWRtaW4=", "Digest username=\"admin\""] {
+        let answer = client.request("GET", "/v1/topics", &[("Authorization", header)], b"").await;
+        assert_eq!(answer.refusal(401, "unauthenticated"), "authentication required", "{header}");
+    }
+    let of_tenant = |tenant: &str| crate::support::basic(&format!("admin@{tenant}"), PASSWORD);
+    for (tenant, status) in [("default", 200), ("acme", 401), ("", 401)] {
+        let header = of_tenant(tenant);
+        assert_eq!(client.request("GET", "/v1/users", &[("Authorization", header.as_str())], b"").await.status, status, "{tenant}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_is_missing_in_the_contracts_words() {
+    let node = secured_with_users().await;
+    create_as(&node, "owner", "o-1").await;
+    create_as(&node, "childowner", "c-1").await;
+    for (who, method, path, body, text) in [
+        ("stranger", "POST", "/v1/topics/o-1/produce", "x", "produce not allowed on this topic"),
+        ("stranger", "POST", "/v1/topics/o-1/produce?partition=x", "x", "produce not allowed on this topic"),
+        ("stranger", "GET", "/v1/topics/o-1/consume", "", "consume not allowed on this topic"),
+        ("stranger", "POST", "/v1/topics/o-1/ack", "", "consume not allowed on this topic"),
+        ("stranger", "GET", "/v1/topics/unknown/consume", "", "consume not allowed on this topic"),
+        ("stranger", "POST", "/v1/topics", r#"{"name":"o-2"}"#, "create not allowed on this topic"),
+        ("stranger", "GET", "/v1/topics/o-1", "", "no grant on this topic"),
+        ("stranger", "GET", "/v1/users", "", "admin privileges required"),
+        ("producer", "PATCH", "/v1/topics/o-1", "{}", "only the topic owner or an admin may modify this topic"),
+        ("owner", "POST", "/v1/topics/o-1/children", r#"{"child":"c-1"}"#, "only the topic owner or an admin may modify this topic"),
+        ("childowner", "POST", "/v1/topics/o-1/children", r#"{"child":"c-1"}"#, "only the topic owner or an admin may modify this topic"),
+        ("childowner", "POST", "/v1/topics", r#"{"name":"c-2","parent":"o-1"}"#, "only the topic owner or an admin may modify this topic"),
+    ] {
+        let answer = node.send_as(Some((who, PASSWORD)), method, path, body).await;
+        assert_eq!(answer.refusal(403, "forbidden"), text, "{who} {method} {path}");
+    }
+    for (who, method, path, status) in [
+        ("owner", "GET", "/v1/topics/unknown", 404),
+        ("owner", "DELETE", "/v1/topics/unknown", 404),
+        ("owner", "DELETE", "/v1/topics/o-1/children/c-1", 404),
+        ("consumer", "GET", "/v1/topics/o-unknown/consume", 404),
+        ("consumer", "GET", "/v1/topics/a%20b/consume", 404),
+        ("stranger", "GET", "/v1/topics/a%20b", 404),
+    ] {
+        assert_eq!(node.send_as(Some((who, PASSWORD)), method, path, "").await.status, status, "{who} {method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_shows_what_the_caller_may_see_and_goes_on_behind_the_rest() {
+    let node = secured_with_users().await;
+    for topic in ["o-1", "o-2"] {
+        create_as(&node, "owner", topic).await;
+    }
+    create_as(&node, "childowner", "c-1").await;
+    let list = async |who, query: &str| {
+        let page = node.send_as(Some((who, PASSWORD)), "GET", &format!("/v1/topics{query}"), "").await.json();
+        let names: Vec<String> =
+            page["topics"].as_array().expect("a list").iter().map(|topic| topic["name"].as_str().expect("a name").to_owned()).collect();
+        (names.join(" "), page["next_page_token"].as_str().expect("a token").to_owned())
+    };
+    for (who, seen) in
+        [("stranger", ""), ("producer", "o-1 o-2"), ("owner", "o-1 o-2"), ("childowner", "c-1"), ("administrator", "c-1 o-1 o-2")]
+    {
+        assert_eq!(list(who, "").await, (seen.to_owned(), String::new()), "{who}");
+    }
+    assert_eq!(list("owner", "?limit=1").await, (String::new(), "c-1".to_owned()), "an empty page that is not the last");
+    assert_eq!(list("owner", "?limit=1&page_token=c-1").await, ("o-1".to_owned(), "o-1".to_owned()));
+}
+
+#[tokio::test]
+async fn counters_are_for_users_unless_they_were_opened() {
+    let open = Node::start_secured_with(ApiConfig { metrics_unauthenticated: true, ..ApiConfig::default() }).await;
+    assert_eq!(open.send_as(None, "GET", "/metrics", "").await.status, 200);
+    assert_eq!(open.send_as(None, "GET", "/v1/topics", "").await.status, 401);
+}
+
+#[tokio::test]
+async fn caps_on_requests_in_flight_are_each_users_own() {
+    let node = Node::start_secured_with(ApiConfig { max_consume_in_flight_per_identity: 1, ..ApiConfig::default() }).await;
+    node.user("ann", &[("consume", "t")]).await;
+    node.user("joe", &[("consume", "t")]).await;
+    assert_eq!(node.send_as_root("POST", "/v1/topics", r#"{"name":"t"}"#).await.status, 201);
+    let header = crate::support::basic("ann", PASSWORD);
+    let mut parked = node.connect().await;
+    parked.start("GET", "/v1/topics/t/consume?wait=10s", &[("Authorization", header.as_str())], b"").await;
+    let second = async || node.send_as(Some(("ann", PASSWORD)), "GET", "/v1/topics/t/consume", "").await;
+    crate::support::until("the consumer is parked", async || second().await.status == 429).await;
+    assert_eq!(second().await.refusal(429, "rate_limited"), "too many in-flight consume requests for this identity (limit 1 per node)");
+    assert_eq!(node.send_as(Some(("joe", PASSWORD)), "GET", "/v1/topics/t/consume", "").await.status, 204);
+}
+
+#[tokio::test]
+async fn a_member_asks_the_leader_about_a_topic_only_for_whom_it_could_matter() {
+    let node = Node::start_secured_member().await;
+    node.user("joe", &[("consume", "o-*")]).await;
+    let joe = Some(("joe", PASSWORD));
+    node.catalog.set_leaderless(true);
+    for (method, path, status) in [
+        ("POST", "/v1/topics/o-1/produce", 403),
+        ("GET", "/v1/topics/x/consume", 403),
+        ("GET", "/v1/topics/o-1/consume", 503),
+        ("GET", "/v1/topics/o-1", 503),
+        ("DELETE", "/v1/topics/o-1", 503),
+    ] {
+        assert_eq!(node.send_as(joe, method, path, "").await.status, status, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_behind_knows_a_new_user_when_it_has_caught_up_and_asks_before_it_says_that_there_is_none() {
+    let node = Node::start_secured_member().await;
+    node.catalog.stop_following();
+    node.user("joe", &[]).await;
+    assert_eq!(node.send_as(Some(("joe", PASSWORD)), "GET", "/v1/topics", "").await.status, 401);
+    node.catalog.set_leaderless(true);
+    assert!(!node.send_as_root("GET", "/v1/users/joe", "").await.refusal(503, "metadata_unavailable").is_empty());
+    node.catalog.set_leaderless(false);
+    assert_eq!(node.send_as_root("GET", "/v1/users/joe", "").await.status, 200);
+    assert_eq!(node.send_as(Some(("joe", PASSWORD)), "GET", "/v1/topics", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_a_node_that_is_behind_lets_through_the_leader_refuses() {
+    for (change, texts) in [
+        (
+            r#"{"grants":[]}"#,
+            [
+                "only the owner of topic \"t\" or an admin may modify it",
+                "admin privileges required",
+                "admin privileges required",
+                "create not allowed on this topic",
+            ],
+        ),
+        ("", ["caller unknown to the leader"; 4]),
+    ] {
+        let node = Node::start_secured_member().await;
+        node.user("second", &[("admin", "")]).await;
+        assert_eq!(node.send_as_root("POST", "/v1/topics", r#"{"name":"t"}"#).await.status, 201);
+        node.catalog.stop_following();
+        let changed = match change {
+            "" => node.send_as_root("DELETE", "/v1/users/second", "").await,
+            grants => node.send_as_root("PUT", "/v1/users/second/grants", grants).await,
+        };
+        assert!(changed.status < 300, "{}", changed.text());
+        let second = Some(("second", PASSWORD));
+        for ((method, path, body), text) in [
+            ("DELETE", "/v1/topics/t", ""),
+            ("PUT", "/v1/users/second/grants", r#"{"grants":[]}"#),
+            ("DELETE", "/v1/users/joe", ""),
+            ("POST", "/v1/topics", r#"{"name":"u"}"#),
+        ]
+        .into_iter()
+        .zip(texts)
+        {
+            assert_eq!(node.send_as(second, method, path, body).await.refusal(403, "forbidden"), text, "{method} {path}");
+        }
+    }
+}

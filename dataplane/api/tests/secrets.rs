@@ -1,0 +1,99 @@
+//! No password, and nothing that is stored of one, in any answer and any line of the log.
+
+use std::fmt::{Debug, Write};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::support::{Node, basic};
+
+/// All that is logged, at any level, in one text.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = write!(self.0.lock(), "{field}={value:?} ");
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        span.record(&mut self.clone());
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn no_password_comes_out_again() {
+    const CANARY: &str = "canary7351";
+    let log = Log::default();
+    tracing::subscriber::set_global_default(log.clone()).expect("each test has its process");
+    let node = Node::start_secured().await;
+    let root = Some(("admin", crate::support::PASSWORD));
+    let mut said = String::new();
+    for (method, path, body) in [
+        ("POST", "/v1/users", format!(r#"{{"username":"joe","password":"{CANARY}"}}"#)),
+        ("POST", "/v1/users", format!(r#"{{"username":"joe","password":"{CANARY}"}}"#)),
+        ("POST", "/v1/users", format!(r#"{{"username":"j e","password":"{CANARY}"}}"#)),
+        ("POST", "/v1/users", format!(r#"{{"username":"ann","password":"{CANARY}","grants":[{{"action":"x"}}]}}"#)),
+        ("POST", "/v1/users", format!(r#"{{"username":"ann","password":"{}"}}"#, CANARY.repeat(10))),
+        ("POST", "/v1/users", format!(r#"{{"username":"ann","password":["{CANARY}"]}}"#)),
+        ("POST", "/v1/users", format!(r#"{{"username":"ann","password":{{"{CANARY}":1}}}}"#)),
+        ("POST", "/v1/users", r#"{"username":"ann","password":7351735173517351}"#.to_owned()),
+        ("POST", "/v1/users", format!(r#"{{"username":"ann","password":"{CANARY}"#)),
+        ("POST", "/v1/users", format!(r#"{{"username":"ann","password":"{CANARY}"}} {{}}"#)),
+        ("POST", "/v1/users", format!(r#"{{"password":"{CANARY}"}}"#)),
+        ("POST", "/v1/users", format!(r#""{CANARY}""#)),
+        ("PUT", "/v1/users/joe/password", format!(r#"{{"new_password":"{CANARY}","current_password":["{CANARY}"]}}"#)),
+        ("PUT", "/v1/users/joe/password", format!(r#"{{"new_password":"{CANARY}2"}}"#)),
+        ("PUT", "/v1/users/ann/password", format!(r#"{{"new_password":"{CANARY}"}}"#)),
+        ("GET", "/v1/users", String::new()),
+        ("GET", "/v1/users/joe", String::new()),
+        ("GET", "/metrics", String::new()),
+    ] {
+        let answer = node.send_as(root, method, path, &body).await;
+        writeln!(said, "{method} {path} {} {}", answer.status, answer.whole()).expect("a text takes it");
+    }
+    let wrong = format!("{CANARY}3");
+    for (name, password) in [("joe", wrong.as_str()), ("nosuchuser", CANARY), ("j e", CANARY)] {
+        let answer = node.send_as(Some((name, password)), "GET", "/v1/topics", "").await;
+        assert_eq!(answer.status, 401);
+        said.push_str(&answer.whole());
+    }
+    let joe = format!("{CANARY}2");
+    let body = format!(r#"{{"new_password":"{CANARY}4","current_password":"{CANARY}"}}"#);
+    let answer = node.send_as(Some(("joe", &joe)), "PUT", "/v1/users/joe/password", &body).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    said.push_str(&answer.whole());
+    let view = format!("{:?}", veena_contract::Catalog::view(&*node.catalog));
+
+    let log = log.0.lock().clone();
+    assert!(log.len() > 1000 && said.len() > 1000 && view.contains("joe"), "something was looked at");
+    for (place, text) in [("log", &log), ("answers", &said), ("view", &view)] {
+        for secret in [CANARY, "73517351", "argon2", &basic("joe", &joe)["Basic ".len()..]] {
+            assert!(!text.contains(secret), "{secret} is in the {place}: {text}");
+        }
+    }
+}

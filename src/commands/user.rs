@@ -1,0 +1,186 @@
+//! `veena user`: who may do what.
+
+use clap::{Args, Subcommand};
+use veena_client::bodies::{CreateUser, Grant, SetGrants, SetPassword, User};
+
+use super::Global;
+use crate::output::{self, Failure, Outcome};
+use crate::sign_in::new_password;
+
+/// What to do with users.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Create a user. The password is asked for, or taken from a file.
+    #[command(visible_alias = "create")]
+    Add {
+        /// The name: A-Z a-z 0-9 . _ -
+        name: String,
+        #[command(flatten)]
+        grants: GrantArgs,
+        #[command(flatten)]
+        password: NewPasswordArgs,
+    },
+    /// List the users.
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show a user.
+    Info {
+        /// The user.
+        name: String,
+    },
+    /// Delete a user. Topics that they own stay, and are theirs again if a user of this name is created.
+    #[command(visible_alias = "delete")]
+    Rm {
+        /// The user.
+        name: String,
+        /// Do not ask.
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Replace what a user may do: what is not said here is taken away.
+    Grant {
+        /// The user.
+        name: String,
+        #[command(flatten)]
+        grants: GrantArgs,
+        /// Take everything away.
+        #[arg(long, conflicts_with = "grant", required_unless_present = "grant")]
+        nothing: bool,
+    },
+    /// Change a password: one's own, or, for admins, somebody else's. The new one is asked for, or taken from a file.
+    Passwd {
+        /// The user (default: the one who signs in).
+        name: Option<String>,
+        #[command(flatten)]
+        password: NewPasswordArgs,
+    },
+}
+
+/// What a user may do.
+#[derive(Debug, Args)]
+pub struct GrantArgs {
+    /// What the user may do, and to which topics: ACTION:PATTERN,PATTERN. Actions are produce, consume and create; a pattern is a name, or the
+    /// beginning of names and a *. Or admin, for everything. May be given several times.
+    #[arg(long, value_parser = grant, value_name = "GRANT")]
+    grant: Vec<Grant>,
+}
+
+/// Where a new password is.
+#[derive(Debug, Args)]
+pub struct NewPasswordArgs {
+    /// A file whose first line is the new password; - is the standard input.
+    #[arg(long, value_name = "PATH")]
+    new_password_file: Option<String>,
+}
+
+/// Reads `action:pattern,pattern`. What is a good action or pattern is the server's to say.
+fn grant(text: &str) -> Result<Grant, String> {
+    let (action, patterns) = match text.split_once(':') {
+        Some((action, patterns)) => (action, patterns.split(',').map(str::to_owned).collect()),
+        None => (text, Vec::new()),
+    };
+    if action.is_empty() {
+        Err("want ACTION:PATTERN,PATTERN, or admin".to_owned())
+    } else {
+        Ok(Grant { action: action.to_owned(), patterns })
+    }
+}
+
+/// Runs one of them.
+pub async fn run(global: &Global, command: UserCommand) -> Outcome {
+    let client = global.client()?;
+    match command {
+        UserCommand::Add { name, grants, password } => {
+            let password = new_password(password.new_password_file.as_deref(), &name)?.expose().to_owned().into();
+            let body = CreateUser { username: name, password, grants: Some(grants.grant) };
+            let user = client.create_user(&body).await?;
+            done(global, &user, &format!("created {}, who may {}", user.username, rights(&user)))
+        }
+        UserCommand::Ls => {
+            let users = client.users().await?;
+            if global.json { users.iter().try_for_each(output::json) } else { list(&users) }
+        }
+        UserCommand::Info { name } => {
+            let user = client.user(&name).await?;
+            if global.json { output::json(&user) } else { list(std::slice::from_ref(&user)) }
+        }
+        UserCommand::Rm { name, force } => {
+            if !force {
+                match output::confirm(&format!("Delete the user {name}?"))? {
+                    Some(true) => {}
+                    Some(false) => return Err(Failure::Failed(anyhow::anyhow!("not deleted"))),
+                    None => return Err(Failure::Usage("nobody can be asked here: say -f to delete the user".to_owned())),
+                }
+            }
+            client.delete_user(&name).await?;
+            if global.json { Ok(()) } else { output::line(format!("deleted {name}")) }
+        }
+        UserCommand::Grant { name, grants, nothing: _ } => {
+            let user = client.set_grants(&name, &SetGrants { grants: grants.grant }).await?;
+            done(global, &user, &format!("{} may {}", user.username, rights(&user)))
+        }
+        UserCommand::Passwd { name, password } => {
+            let own = global.sign_in.user.clone();
+            let name = name.or_else(|| own.clone()).ok_or_else(|| Failure::Usage("say whose password, or sign in with -u".to_owned()))?;
+            // Whoever is no admin proves that it is them.
+            let current = if own.as_deref() == Some(&*name) { global.sign_in.password()? } else { None };
+            let new = new_password(password.new_password_file.as_deref(), &name)?;
+            let body = SetPassword {
+                new_password: new.expose().to_owned().into(),
+                current_password: current.map(|current| current.expose().to_owned().into()),
+            };
+            client.set_password(&name, &body).await?;
+            if global.json { Ok(()) } else { output::line(format!("changed the password of {name}")) }
+        }
+    }
+}
+
+fn done(global: &Global, user: &User, text: &str) -> Outcome {
+    if global.json { output::json(user) } else { output::line(text) }
+}
+
+fn list(users: &[User]) -> Outcome {
+    let mut rows = vec![vec!["USER".into(), "MAY".into()]];
+    rows.extend(users.iter().map(|user| vec![user.username.clone(), rights(user)]));
+    output::table(&rows)
+}
+
+/// What a user may do, in words.
+fn rights(user: &User) -> String {
+    if user.root {
+        return "do everything, for good".to_owned();
+    }
+    let right = |grant: &Grant| match grant.action.as_str() {
+        "admin" => "do everything".to_owned(),
+        action => format!("{action} {}", grant.patterns.join(",")),
+    };
+    if user.grants.is_empty() { "do nothing".to_owned() } else { user.grants.iter().map(right).collect::<Vec<_>>().join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_an_action_and_patterns() {
+        let of = |action: &str, patterns: &[&str]| Grant {
+            action: action.to_owned(),
+            patterns: patterns.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(grant("produce:a*,b"), Ok(of("produce", &["a*", "b"])));
+        assert_eq!(grant("admin"), Ok(of("admin", &[])));
+        assert!(grant(":a").is_err() && grant("").is_err());
+    }
+
+    #[test]
+    fn rights_are_told_in_words() {
+        let of = |grants: &[&str], root| User {
+            grants: grants.iter().map(|text| grant(text).expect("a grant")).collect(),
+            root,
+            ..User::default()
+        };
+        assert_eq!(rights(&of(&["produce:a*,b", "consume:c"], false)), "produce a*,b; consume c");
+        assert_eq!(rights(&of(&["admin"], false)), "do everything");
+        assert_eq!((rights(&of(&[], false)).as_str(), rights(&of(&[], true)).as_str()), ("do nothing", "do everything, for good"));
+    }
+}
