@@ -201,6 +201,8 @@ pub(crate) async fn decommission(call: &Call<'_>) -> Result<Answer, Problem> {
     let is_dry_run = flag(call, "dry_run")?;
     let cluster = cluster_of(call)?;
     let node = member_of(call, cluster).await?;
+    // Judged by what the leader knows: somebody else may be leaving since.
+    let confirmed = call.state.parts.leader.confirmed_view().await?;
     let obstacles = cluster.obstacles(&node);
     let lasting: Vec<&str> = obstacles.iter().filter(|obstacle| obstacle.is_lasting).map(|obstacle| obstacle.message.as_str()).collect();
     if is_dry_run {
@@ -220,7 +222,11 @@ pub(crate) async fn decommission(call: &Call<'_>) -> Result<Answer, Problem> {
         let text = format!("{node} cannot be taken out: {}", lasting.join("; "));
         return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::Blocked, text));
     }
-    drain(call, node, true).await
+    let mark = Some(DrainMark(call.state.parts.entropy.next_u128()));
+    let beside = Some(confirmed.draining.iter().cloned().collect());
+    let command = Command::SetDraining { node, draining: true, mark, beside };
+    call.state.parts.writer.propose(command).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// `DELETE /v1/cluster/members/{member}/decommission`.
@@ -229,12 +235,7 @@ pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
         return Err(Problem::invalid("dry_run is of decommissioning, not of taking it back"));
     }
     let node = member_of(call, cluster_of(call)?).await?;
-    drain(call, node, false).await
-}
-
-async fn drain(call: &Call<'_>, node: NodeId, draining: bool) -> Result<Answer, Problem> {
-    let mark = draining.then(|| DrainMark(call.state.parts.entropy.next_u128()));
-    call.state.parts.writer.propose(Command::SetDraining { node, draining, mark }).await?;
+    call.state.parts.writer.propose(Command::SetDraining { node, draining: false, mark: None, beside: None }).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 

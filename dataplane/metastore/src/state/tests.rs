@@ -597,7 +597,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (any_place(), any_token(), 0..3_u64).prop_map(|(at, token, end)| Command::FreezePartition { at, token, end: Offset(end) }),
         3 => (any_place(), any_token()).prop_map(|(at, token)| Command::FlipOwner { at, token }),
         1 => (any_place(), any_token()).prop_map(|(at, token)| Command::AbortMove { at, token }),
-        1 => (any_node(), any::<bool>(), any_mark()).prop_map(|(node, draining, mark)| Command::SetDraining { node, draining, mark }),
+        1 => (any_node(), any::<bool>(), any_mark()).prop_map(|(node, draining, mark)| Command::SetDraining { node, draining, mark, beside: None }),
         1 => (any_node(), any_mark()).prop_map(|(node, mark)| Command::LetGo { node, mark }),
         1 => any_node().prop_map(|node| Command::NodeGone { node }),
     ]

@@ -134,7 +134,7 @@ async fn a_member_whose_clock_differs_from_the_leaders_is_told_and_a_node_believ
 async fn a_node_that_was_taken_out_finds_out() {
     let (watch, other) = watching().await;
     let draining = async |draining| {
-        let command = Command::SetDraining { node: NodeId("a".into()), draining, mark: None };
+        let command = Command::SetDraining { node: NodeId("a".into()), draining, mark: None, beside: None };
         drop(watch.metastore.propose(command).await.expect("taken"));
     };
     for (says, is_marked, is_out) in [
