@@ -180,6 +180,18 @@ fn cluster_of<'a>(call: &'a Call<'_>) -> Result<&'a dyn Members, Problem> {
     call.state.parts.cluster.as_deref().ok_or_else(no_member)
 }
 
+/// Refuses what is asked of a node that was taken out of its cluster: to it, all that others have would look empty.
+pub(crate) fn taken_out(reason: &'static str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, reason)
+}
+
+/// Completes when this node finds that it was taken out of its cluster.
+pub(crate) async fn until_taken_out(state: &ApiState) -> Problem {
+    let Some(cluster) = &state.parts.cluster else { return std::future::pending().await };
+    cluster.until_taken_out().await;
+    taken_out(cluster.taken_out().unwrap_or("this node was out of its cluster for a moment; ask again"))
+}
+
 fn no_member() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "member not found")
 }

@@ -72,6 +72,7 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
             biased;
             leased = consume => leased?,
             () = state.stopping.cancelled() => return Ok(answer::empty(StatusCode::NO_CONTENT)),
+            problem = cluster::until_taken_out(state) => return Err(problem),
         }
     };
     if leased.messages().is_empty() {

@@ -149,6 +149,11 @@ fn admit<'a>(state: &ApiState, parts: &Parts, matched: Option<Matched<'a>>, verb
 
 /// The hot routes run inside this future; the others get one of their own, so that a parked connection stays small.
 async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) -> Result<Answer, Problem> {
+    if !matches!(route, Route::Healthz | Route::Readyz | Route::Metrics)
+        && let Some(reason) = call.state.parts.cluster.as_ref().and_then(|cluster| cluster.taken_out())
+    {
+        return Err(cluster::taken_out(reason));
+    }
     // An invalid name is the handler's to refuse.
     if call.state.parts.cluster.is_some()
         && let Ok(name) = TopicName::parse(&call.topic)

@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use parking_lot::Mutex as Locked;
 use serde_json::json;
 use veena_contract::{BoxFuture, CallerGone, CatalogWriter, Command, DrainMark, FeatureLevel, PeerRequest};
@@ -147,6 +148,7 @@ async fn a_node_that_was_taken_out_finds_out() {
         *other.says.lock() = says.map(str::to_owned);
         watch.round(Duration::from_secs(1)).await;
         assert_eq!(watch.not_ready_reason().is_some(), is_out, "{says:?} {is_marked}");
+        assert_eq!(watch.until_taken_out().now_or_never().is_some(), is_out, "whoever waits is told: {says:?} {is_marked}");
     }
     watch.metastore.shutdown().await;
 }
