@@ -180,6 +180,18 @@ fn cluster_of<'a>(call: &'a Call<'_>) -> Result<&'a dyn Members, Problem> {
     call.state.parts.cluster.as_deref().ok_or_else(no_member)
 }
 
+/// Refuses what is asked of a node that was taken out of its cluster: to it, all that others have would look empty.
+pub(crate) fn taken_out(reason: &'static str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, reason)
+}
+
+/// Completes when this node finds that it was taken out of its cluster.
+pub(crate) async fn until_taken_out(state: &ApiState) -> Problem {
+    let Some(cluster) = &state.parts.cluster else { return std::future::pending().await };
+    cluster.until_taken_out().await;
+    taken_out(cluster.taken_out().unwrap_or("this node was out of its cluster for a moment; ask again"))
+}
+
 fn no_member() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "member not found")
 }
@@ -201,6 +213,8 @@ pub(crate) async fn decommission(call: &Call<'_>) -> Result<Answer, Problem> {
     let is_dry_run = flag(call, "dry_run")?;
     let cluster = cluster_of(call)?;
     let node = member_of(call, cluster).await?;
+    // Judged by what the leader knows: somebody else may be leaving since.
+    let confirmed = call.state.parts.leader.confirmed_view().await?;
     let obstacles = cluster.obstacles(&node);
     let lasting: Vec<&str> = obstacles.iter().filter(|obstacle| obstacle.is_lasting).map(|obstacle| obstacle.message.as_str()).collect();
     if is_dry_run {
@@ -220,7 +234,11 @@ pub(crate) async fn decommission(call: &Call<'_>) -> Result<Answer, Problem> {
         let text = format!("{node} cannot be taken out: {}", lasting.join("; "));
         return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::Blocked, text));
     }
-    drain(call, node, true).await
+    let mark = Some(DrainMark(call.state.parts.entropy.next_u128()));
+    let beside = Some(confirmed.draining.iter().cloned().collect());
+    let command = Command::SetDraining { node, draining: true, mark, beside };
+    catalog::propose_once(call, command).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// `DELETE /v1/cluster/members/{member}/decommission`.
@@ -229,12 +247,7 @@ pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
         return Err(Problem::invalid("dry_run is of decommissioning, not of taking it back"));
     }
     let node = member_of(call, cluster_of(call)?).await?;
-    drain(call, node, false).await
-}
-
-async fn drain(call: &Call<'_>, node: NodeId, draining: bool) -> Result<Answer, Problem> {
-    let mark = draining.then(|| DrainMark(call.state.parts.entropy.next_u128()));
-    catalog::propose_once(call, Command::SetDraining { node, draining, mark }).await?;
+    catalog::propose_once(call, Command::SetDraining { node, draining: false, mark: None, beside: None }).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 

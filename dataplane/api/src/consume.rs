@@ -73,6 +73,7 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
             leased = consume => leased?,
             () = state.stopping.cancelled() => return Ok(answer::empty(StatusCode::NO_CONTENT)),
             problem = revoked(call, &topic) => return Err(problem),
+            problem = cluster::until_taken_out(state) => return Err(problem),
         }
     };
     if leased.messages().is_empty() {

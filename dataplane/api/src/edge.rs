@@ -147,6 +147,11 @@ async fn admit_and_dispatch(
     }
     let caller = sign_in::caller(state, parts, matched.as_ref().map(|matched| matched.route)).await?;
     let (matched, verb, need) = admit(state, parts, matched, served)?;
+    if !matches!(matched.route, Route::Healthz | Route::Readyz | Route::Metrics)
+        && let Some(reason) = state.parts.cluster.as_ref().and_then(|cluster| cluster.taken_out())
+    {
+        return Err(cluster::taken_out(reason));
+    }
     let call = Call { state, conn, parts, caller, topic: matched.topic, second: matched.second };
     rights::check(&call, need)?;
     confirm_topic(&call).await?;

@@ -85,6 +85,28 @@ async fn a_member_is_taken_out_only_if_that_can_be_completed_and_kept_whenever_a
 }
 
 #[tokio::test]
+async fn a_node_that_was_taken_out_refuses_everything_and_answers_who_waits() {
+    let node = Node::start_member().await;
+    node.topic(r#"{"name":"a","partitions":1}"#).await;
+    let parked = async { node.get("/v1/topics/a/consume?wait=10s").await };
+    let taken_out = async {
+        until("it waits", || async { node.get("/metrics").await.text().contains("veena_consumers_parked 1") }).await;
+        node.is_out.send_replace(true);
+    };
+    let (parked, ()) = tokio::join!(parked, taken_out);
+    assert_eq!(parked.status, 503, "{}", parked.text());
+    for (method, path) in [("GET", "/v1/topics/a/consume"), ("POST", "/v1/topics/a/produce"), ("POST", "/v1/topics/a/produce/batch")] {
+        let refused = node.send(method, path, "{}").await;
+        let told = refused.json();
+        assert_eq!((refused.status, &told["code"], &told["effect"]), (503, &json!("not_ready"), &json!("none")), "{method} {path}");
+        assert!(refused.text().contains("was taken out"), "{}", refused.text());
+    }
+    assert_eq!(node.get("/healthz").await.status, 200);
+    node.is_out.send_replace(false);
+    assert_eq!(node.get("/v1/topics/a").await.status, 200, "it is a member again");
+}
+
+#[tokio::test]
 async fn what_moves_is_told_and_can_be_ended() {
     let node = Node::start_member().await;
     node.topic(r#"{"name":"a","partitions":2}"#).await;

@@ -104,8 +104,8 @@ impl LeaderPort for Behind {
     }
 }
 
-/// A cluster of one.
-struct OnlyMember(NodeId);
+/// A cluster of one, which may be none any more.
+struct OnlyMember(NodeId, watch::Sender<bool>);
 
 impl NodeDirectory for OnlyMember {
     fn nodes(&self) -> Vec<NodeId> {
@@ -149,6 +149,16 @@ impl Members for OnlyMember {
     fn not_ready_reason(&self) -> Option<String> {
         None
     }
+
+    fn taken_out(&self) -> Option<&'static str> {
+        self.1.borrow().then_some("this node was taken out")
+    }
+
+    fn until_taken_out(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.1.subscribe().wait_for(|is_out| *is_out).await.expect("invariant: the sender lives here");
+        })
+    }
 }
 
 /// The password of every user that a test makes.
@@ -173,6 +183,8 @@ pub struct Node {
     pub router: axum::Router,
     pub disk: MemDisk,
     pub catalog: Arc<Behind>,
+    /// Was it taken out of its cluster?
+    pub is_out: watch::Sender<bool>,
     serving: JoinSet<std::io::Result<()>>,
 }
 
@@ -251,7 +263,7 @@ impl Node {
         let metastore = Arc::new(metastore);
         let is_leaderless = AtomicBool::new(false);
         let catalog = Arc::new(Behind { newest: Arc::clone(&metastore), shown: watch::channel(None).0, is_leaderless });
-        let disk = MemDisk::new();
+        let (disk, is_out) = (MemDisk::new(), watch::Sender::new(false));
         let mut broker_config = BrokerConfig::new("/data".into());
         broker_config.wal.segment_bytes = 8 * 1024 * 1024;
         broker_config.disk_reserve_bytes = 0;
@@ -277,7 +289,7 @@ impl Node {
             clock,
             entropy,
             authenticator: Authenticator::new().expect("random"),
-            cluster: is_member.then(|| Arc::new(OnlyMember(node.clone())) as Arc<dyn Members>),
+            cluster: is_member.then(|| Arc::new(OnlyMember(node.clone(), is_out.clone())) as Arc<dyn Members>),
             node,
             version: "0.0.0",
         };
@@ -288,7 +300,7 @@ impl Node {
         let mut serving = JoinSet::new();
         let router = veena_api::router(state.clone());
         serving.spawn(veena_api::serve(listener, state, shutdown.clone()));
-        let node = Self { address, shutdown, router, disk, catalog, serving };
+        let node = Self { address, shutdown, router, disk, catalog, is_out, serving };
         until("the node is ready", || async { node.get("/readyz").await.status == 200 }).await;
         node
     }

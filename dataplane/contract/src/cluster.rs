@@ -98,12 +98,12 @@ pub enum ForgetError {
     /// There is no such member.
     #[error("member not found")]
     NotAMember,
-    /// It lives, says somebody.
-    #[error("{node} is not dead: {reason}; decommission it instead")]
+    /// It lives, says somebody, or has not been silent for long enough.
+    #[error("{node} {reason}")]
     Alive {
         /// Who.
         node: NodeId,
-        /// How that is known.
+        /// How that is known, and what can be done.
         reason: String,
     },
     /// The members cannot be changed so.
@@ -144,4 +144,10 @@ pub trait Members: NodeDirectory {
 
     /// Why this node should not be called ready, as its cluster sees it.
     fn not_ready_reason(&self) -> Option<String>;
+
+    /// What a node says that was taken out of its cluster; `None` of a member. It knows nothing any more that a client could use.
+    fn taken_out(&self) -> Option<&'static str>;
+
+    /// Completes when this node finds that it was taken out. Cancel-safe.
+    fn until_taken_out(&self) -> BoxFuture<'_, ()>;
 }

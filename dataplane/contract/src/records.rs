@@ -384,6 +384,9 @@ pub enum Command {
         /// Which time it is. One that is being taken out already keeps the mark it has.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mark: Option<DrainMark>,
+        /// Who else was being taken out when the proposer judged that it can be: with anybody more it has to be judged again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        beside: Option<Vec<NodeId>>,
     },
     /// Lets a node go that is being taken out and has no partitions. From here on that is not taken back: it ceases to be a member.
     LetGo {

@@ -88,7 +88,7 @@ mod tests {
         let (draining, leaving) = (NodeId("a".into()), NodeId("b".into()));
         let mut first = State { lineage: Some(LineageId(1)), ..State::default() };
         for node in [&draining, &leaving] {
-            first.apply(Command::SetDraining { node: node.clone(), draining: true, mark: None }).expect("marked");
+            first.apply(Command::SetDraining { node: node.clone(), draining: true, mark: None, beside: None }).expect("marked");
         }
         first.apply(Command::LetGo { node: leaving, mark: None }).expect("it has nothing");
         assert_eq!((first.view().draining.len(), first.view().leaving.len()), (2, 1));

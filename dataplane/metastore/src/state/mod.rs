@@ -121,7 +121,7 @@ impl State {
             Command::FreezePartition { at, token, end } => self.freeze_partition(&at, token, end),
             Command::FlipOwner { at, token } => self.flip_owner(&at, token),
             Command::AbortMove { at, token } => self.abort_move(&at, token),
-            Command::SetDraining { node, draining, mark } => self.set_draining(node, draining, mark),
+            Command::SetDraining { node, draining, mark, beside } => self.set_draining(node, draining, mark, beside.as_deref()),
             Command::LetGo { node, mark } => self.let_go(node, mark),
             Command::NodeGone { node } => {
                 self.unmark(&node);

@@ -6,6 +6,8 @@ use veena_contract::{DrainMark, MoveToken, NodeId, Offset, Ownership, PartitionA
 
 use super::State;
 
+const ALSO_LEAVES: &str = "is being decommissioned, too, since just now; ask again";
+
 impl State {
     pub(super) fn begin_move(&mut self, at: &PartitionAt, to: NodeId, token: MoveToken) -> Result<(), CommandError> {
         if self.view.draining.contains(&to) {
@@ -57,8 +59,19 @@ impl State {
         })
     }
 
-    pub(super) fn set_draining(&mut self, node: NodeId, draining: bool, mark: Option<DrainMark>) -> Result<(), CommandError> {
+    /// Two that are asked for at once are judged one after the other here: too few could stay when both leave.
+    pub(super) fn set_draining(
+        &mut self,
+        node: NodeId,
+        draining: bool,
+        mark: Option<DrainMark>,
+        beside: Option<&[NodeId]>,
+    ) -> Result<(), CommandError> {
         if draining {
+            let is_new = |other: &&NodeId| beside.is_some_and(|beside| !beside.contains(other));
+            if let Some(other) = self.view.draining.iter().find(is_new).filter(|_| !self.view.draining.contains(&node)) {
+                return Err(CommandError::NodeChanged { node: other.clone(), reason: ALSO_LEAVES.to_owned() });
+            }
             self.view.draining.insert(node.clone());
             if let Some(mark) = mark {
                 self.view.marks.entry(node).or_insert(mark);

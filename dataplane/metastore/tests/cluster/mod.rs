@@ -259,7 +259,7 @@ async fn what_the_leader_holds_back_is_refused_to_other_nodes_too() {
 #[tokio::test(start_paused = true)]
 async fn what_an_older_program_does_not_understand_is_written_once_the_last_member_runs_a_newer_one() {
     let (listening, logs) = (Listening::default(), [MemLog::new(), MemLog::new(), MemLog::new()]);
-    let drain = |n| Command::SetDraining { node: peer(n).node, draining: true, mark: None };
+    let drain = |n| Command::SetDraining { node: peer(n).node, draining: true, mark: None, beside: None };
     let first = open_as(&listening, 1, FeatureLevel::FIRST, &logs[0]).await;
     first.found(&runtime(1)).await.expect("founded");
     let second = open(&listening, 2, &logs[1]).await;

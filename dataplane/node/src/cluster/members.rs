@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 use veena_contract::{
     BoxFuture, Catalog, Effect, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId, Obstacle, PeerAddr, PeerCall, PeerClass,
-    PeerClient, PeerOp, Standing, limits,
+    PeerClient, PeerOp, ProposeError, Standing, limits,
 };
 use veena_metastore::{MemberError, Metastore};
 
@@ -27,7 +27,7 @@ impl ClusterMembers {
     /// Who says that a node lives, and why; nobody, of one that is dead for all who can be asked.
     async fn sign_of_life(&self, node: &NodeId) -> Option<String> {
         let dead = Duration::from_millis(limits::MEMBER_DEAD_MS);
-        let heard = |who: &str, silent: Duration| (silent < dead).then(|| format!("{who} heard it {} s ago", silent.as_secs()));
+        let heard = |who: &str, silent: Duration| (silent < dead).then(|| life(who, silent));
         if let Some(life) = self.watch.silent(node).and_then(|silent| heard("this node", silent)) {
             return Some(life);
         }
@@ -41,7 +41,7 @@ impl ClusterMembers {
         answers.await.into_iter().find_map(|(peer, answer)| {
             let sign = answer.ok()?;
             if peer.node == *node {
-                return Some("it answers".to_owned());
+                return Some("is not dead: it answers; decommission it instead".to_owned());
             }
             heard(&peer.node.0, Duration::from_millis(sign?.silent_ms?))
         })
@@ -52,7 +52,10 @@ impl ClusterMembers {
             return Err(ForgetError::Oneself);
         }
         let unavailable = |reason: String| ForgetError::Unavailable { reason, effect: Effect::None };
-        self.metastore.confirmed_view().await.map_err(|error| unavailable(error.to_string()))?;
+        self.metastore.confirmed_view().await.map_err(|error| match error {
+            ProposeError::Unavailable { reason } | ProposeError::Uncertain { reason } => unavailable(reason),
+            ProposeError::Refused(refused) => unavailable(refused.to_string()),
+        })?;
         let status = self.metastore.status();
         let member = status.members.iter().find(|member| member.peer.node == *node).ok_or(ForgetError::NotAMember)?;
         if let Some(reason) = self.sign_of_life(node).await {
@@ -64,6 +67,16 @@ impl ClusterMembers {
             Err(error) => Err(ForgetError::Unavailable { reason: error.to_string(), effect: error.effect() }),
         }
     }
+}
+
+/// What is said of a node that `who` has heard not long ago.
+fn life(who: &str, silent: Duration) -> String {
+    let silent_s = silent.as_secs();
+    if silent < Duration::from_millis(limits::MEMBER_SILENT_MS) {
+        return format!("is not dead: {who} heard it {silent_s} s ago; decommission it instead");
+    }
+    let dead_s = Duration::from_millis(limits::MEMBER_DEAD_MS).as_secs();
+    format!("has been silent for {silent_s} s, says {who}; it can be forgotten after {dead_s} s of silence")
 }
 
 impl NodeDirectory for ClusterMembers {
@@ -138,5 +151,25 @@ impl Members for ClusterMembers {
 
     fn not_ready_reason(&self) -> Option<String> {
         self.watch.not_ready_reason()
+    }
+
+    fn taken_out(&self) -> Option<&'static str> {
+        self.watch.taken_out()
+    }
+
+    fn until_taken_out(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.watch.until_taken_out())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_silent_is_not_called_alive() {
+        let says = |silent_ms| life("node-1", Duration::from_millis(silent_ms));
+        assert_eq!(says(4_999), "is not dead: node-1 heard it 4 s ago; decommission it instead");
+        assert_eq!(says(8_200), "has been silent for 8 s, says node-1; it can be forgotten after 30 s of silence");
     }
 }

@@ -299,11 +299,14 @@ pub(super) fn obstacles(view: &CatalogView, seats: &[Seat], node: &NodeId) -> Ve
         waiting += usize::from(place.owner.node == *node && moving.is_none());
     }
 
-    let voters = others().filter(|seat| seat.is_voter).count();
-    let living = others().filter(|seat| seat.is_voter && !seat.is_dead).count();
+    // Who is being taken out does not stay, for one that is to follow. Of those that are, the first goes as soon as it can.
+    let is_marked = view.draining.contains(node);
+    let staying = || others().filter(|seat| is_marked || !view.draining.contains(&seat.node));
+    let voters = staying().filter(|seat| seat.is_voter).count();
+    let living = staying().filter(|seat| seat.is_voter && !seat.is_dead).count();
     if leaving.is_voter && voters < limits::VOTERS_MIN {
         let message = format!("{voters} voters would be left, and {} are needed: add a node first", limits::VOTERS_MIN);
-        add(ObstacleCode::BelowMinVoters, others().count() < limits::VOTERS_MIN, message);
+        add(ObstacleCode::BelowMinVoters, staying().count() < limits::VOTERS_MIN, message);
     }
     if leaving.is_voter && living <= voters / 2 {
         add(ObstacleCode::NoHealthyMajority, false, format!("{living} of the {voters} voters that would be left are alive"));
@@ -328,7 +331,7 @@ pub(super) fn obstacles(view: &CatalogView, seats: &[Seat], node: &NodeId) -> Ve
     if waiting > 0 && moves >= limits::MOVES_MAX {
         add(ObstacleCode::MoveBudgetFull, false, format!("{waiting} partitions wait until others have been moved"));
     }
-    if view.draining.contains(node) && leaving.is_here && owned == 0 && !is_drained(view, leaving) {
+    if is_marked && leaving.is_here && owned == 0 && !is_drained(view, leaving) {
         add(ObstacleCode::DispatchBacklog, false, "not all messages that were produced at it are committed at their owners".to_owned());
     }
     if leaving.is_leader {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -26,6 +27,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(limits::MEMBER_WATCH_MS);
 const ANSWER_WITHIN: Duration = Duration::from_millis(limits::MEMBER_ANSWER_MS_MAX);
 /// One round counts for at most this much silence: when this node stood still, it was not the others that were silent.
 const ROUND_MAX: Duration = WATCH_EVERY.saturating_add(ANSWER_WITHIN).saturating_mul(2);
+
+const TAKEN_OUT: &str = "this node was taken out of its cluster; ask another node, and stop this one";
 
 /// What a node asks along with "are you there?". A node of the first version does not look at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,12 +100,14 @@ pub(super) struct Watch {
     seen: Mutex<BTreeMap<NodeId, Seen>>,
     /// What the leader says of this node's clock.
     clock_ahead_ms: Mutex<Option<i64>>,
+    /// Was this node taken out, as of the last round?
+    is_out: Sender<bool>,
 }
 
 impl Watch {
     pub fn new(me: NodeId, metastore: Metastore, client: Arc<dyn PeerClient>, clock: Arc<dyn WallClock>) -> Self {
         let (seen, clock_ahead_ms) = (Mutex::default(), Mutex::default());
-        Self { me, metastore, client, clock, broker: OnceLock::new(), seen, clock_ahead_ms }
+        Self { me, metastore, client, clock, broker: OnceLock::new(), seen, clock_ahead_ms, is_out: Sender::new(false) }
     }
 
     pub fn engine(&self, broker: Broker) {
@@ -165,6 +170,27 @@ impl Watch {
                 _ => {}
             }
         }
+        drop(seen);
+        let is_out = self.was_taken_out();
+        if self.is_out.send_replace(is_out) != is_out {
+            if is_out {
+                warn!("{TAKEN_OUT}");
+            } else {
+                info!("the others know this node again");
+            }
+        }
+    }
+
+    /// What this node says once it was taken out.
+    pub fn taken_out(&self) -> Option<&'static str> {
+        self.is_out.borrow().then_some(TAKEN_OUT)
+    }
+
+    /// Completes when this node finds that it was taken out.
+    pub async fn until_taken_out(&self) {
+        let mut is_out = self.is_out.subscribe();
+        // The sender lives here.
+        let _found = is_out.wait_for(|is_out| *is_out).await.is_ok();
     }
 
     /// Answers another node that asks whether this one is there.
@@ -197,8 +223,8 @@ impl Watch {
 
     /// Why this node should not be called ready, as its cluster sees it.
     pub fn not_ready_reason(&self) -> Option<String> {
-        if self.was_taken_out() {
-            return Some("this node was taken out of its cluster; stop it".to_owned());
+        if let Some(reason) = self.taken_out() {
+            return Some(reason.to_owned());
         }
         let ahead_ms = (*self.clock_ahead_ms.lock())?;
         let direction = if ahead_ms > 0 { "ahead of" } else { "behind" };

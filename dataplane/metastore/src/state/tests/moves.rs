@@ -152,7 +152,7 @@ fn a_topic_is_not_made_in_the_middle_of_a_move() {
 
 #[test]
 fn nodes_drain_until_it_is_said_that_they_do_not() {
-    let drain = |node: &str, draining| Command::SetDraining { node: node_id(node), draining, mark: None };
+    let drain = |node: &str, draining| Command::SetDraining { node: node_id(node), draining, mark: None, beside: None };
     let mut state = state([drain("b", true), drain("a", true), drain("b", true)]);
     let draining = |state: &State| state.view().draining.iter().map(NodeId::to_string).collect::<Vec<_>>();
     assert_eq!(draining(&state), ["a", "b"]);
@@ -168,8 +168,22 @@ fn nodes_drain_until_it_is_said_that_they_do_not() {
 }
 
 #[test]
+fn of_two_nodes_that_are_to_leave_at_once_the_second_is_judged_again() {
+    let names = |names: &[&str]| Some(names.iter().map(|name| node_id(name)).collect::<Vec<_>>());
+    let drain =
+        |node: &str, beside: &[&str]| Command::SetDraining { node: node_id(node), draining: true, mark: None, beside: names(beside) };
+    let mut state = with([drain("a", &[])]);
+    let refused = state.apply(drain("b", &[])).expect_err("a leaves, which its proposer did not know");
+    assert!(matches!(&refused, CommandError::NodeChanged { node, .. } if *node == node_id("a")), "{refused}");
+    assert!(!state.view().draining.contains(&node_id("b")));
+    state.apply(drain("a", &[])).expect("asked for again");
+    state.apply(drain("b", &["c", "a"])).expect("it was judged with that; who is kept since does no harm");
+    state.apply(drain("a", &[])).expect("it leaves already");
+}
+
+#[test]
 fn a_node_is_let_go_once_it_has_nothing_and_that_is_not_taken_back() {
-    let drain = |draining| Command::SetDraining { node: node_id("b"), draining, mark: None };
+    let drain = |draining| Command::SetDraining { node: node_id("b"), draining, mark: None, beside: None };
     let let_go = || Command::LetGo { node: node_id("b"), mark: None };
     let refused = |state: &mut State, command| matches!(state.apply(command), Err(CommandError::NodeChanged { .. }));
     let mut state = with([]);
@@ -195,7 +209,7 @@ fn a_node_is_let_go_once_it_has_nothing_and_that_is_not_taken_back() {
 
 #[test]
 fn what_a_node_said_of_itself_before_it_was_kept_does_not_let_it_go_the_next_time() {
-    let drain = |draining, mark| Command::SetDraining { node: node_id("d"), draining, mark: Some(DrainMark(mark)) };
+    let drain = |draining, mark| Command::SetDraining { node: node_id("d"), draining, mark: Some(DrainMark(mark)), beside: None };
     let let_go = |mark: Option<u128>| Command::LetGo { node: node_id("d"), mark: mark.map(DrainMark) };
     let refused = |state: &mut State, command| matches!(state.apply(command), Err(CommandError::NodeChanged { .. }));
     let mut state = with([drain(true, 1), drain(false, 1)]);
@@ -221,7 +235,7 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
     assert_eq!(version(&with([])), 1);
     assert_eq!(version(&with([begin(1, "c", A)])), 2);
     assert_eq!(version(&with([begin(1, "c", A), freeze(1, A, 9), flip(1, A)])), 1, "an owner with another epoch is nothing new");
-    assert_eq!(version(&with([Command::SetDraining { node: node_id("a"), draining: true, mark: None }])), 2);
+    assert_eq!(version(&with([Command::SetDraining { node: node_id("a"), draining: true, mark: None, beside: None }])), 2);
     assert_eq!(version(&with([grow_on("t", 1, 4, &["a"])])), 2, "where keys led before");
     let text = |command| super::super::encode(super::super::Operation::Catalog(Box::new(command))).expect("JSON").get().to_owned();
     let head = concat!(
@@ -240,8 +254,10 @@ fn what_an_older_program_would_forget_or_not_understand_has_a_higher_version() {
         text(grow_on("t", 1, 4, &["a"])),
         r#"{"v":2,"op":{"catalog":{"command":"grow_partitions","tenant":"default","name":"t","id":"0000000000000001","partitions":4,"owners":["a"]}}}"#
     );
-    let drain = Command::SetDraining { node: node_id("c"), draining: true, mark: None };
+    let drain = Command::SetDraining { node: node_id("c"), draining: true, mark: None, beside: None };
     assert_eq!(text(drain), r#"{"v":2,"op":{"catalog":{"command":"set_draining","node":"c","draining":true}}}"#);
+    let drain = Command::SetDraining { node: node_id("c"), draining: true, mark: None, beside: Some(vec![node_id("d")]) };
+    assert_eq!(text(drain), r#"{"v":2,"op":{"catalog":{"command":"set_draining","node":"c","draining":true,"beside":["d"]}}}"#);
     assert_eq!(text(Command::LetGo { node: node_id("c"), mark: None }), r#"{"v":2,"op":{"catalog":{"command":"let_go","node":"c"}}}"#);
     let let_go = Command::LetGo { node: node_id("c"), mark: Some(DrainMark(10)) };
     let mark = "0000000000000000000000000000000a";

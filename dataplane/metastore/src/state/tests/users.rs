@@ -196,7 +196,7 @@ fn a_link_takes_the_owner_of_both_topics_to_tie_and_of_one_to_untie() {
 #[test]
 fn nodes_are_the_admins() {
     let mut state = with_users();
-    let drain = || Command::SetDraining { node: node_id("n"), draining: true, mark: None };
+    let drain = || Command::SetDraining { node: node_id("n"), draining: true, mark: None, beside: None };
     assert_eq!(by(&mut state, "joe", drain()), forbidden(Forbidden::NotAdmin));
     by(&mut state, "ann", drain()).expect("an admin's");
 }

@@ -258,6 +258,11 @@ fn it_is_told_what_stands_in_the_way_of_taking_a_node_out() {
         "below_min_voters",
         "the other one may become a voter"
     );
+    let other_leaves = view([topic(1, &["a", "d"])], &["c"]);
+    assert_eq!(codes(&other_leaves, &FOUR, "d"), "below_min_voters!", "who leaves already is not counted");
+    assert_eq!(codes(&other_leaves, &FOUR, "c"), "dispatch_backlog", "it was the first");
+    let five = [("a", "L"), ("b", "v"), ("c", "v"), ("d", "v"), ("e", "v")];
+    assert_eq!(codes(&other_leaves, &five, "d"), "");
     assert_eq!(codes(&owned, &[("a", "L"), ("b", "v+"), ("c", "v+"), ("d", "v")], "d"), "no_healthy_majority");
     assert_eq!(codes(&owned, &[("a", "L!"), ("b", "v-"), ("c", "v!"), ("d", "v")], "d"), "no_receivers");
     assert_eq!(codes(&owned, &[("d", "")], "d"), "no_receivers!");

@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use parking_lot::Mutex as Locked;
 use serde_json::json;
 use veena_contract::{BoxFuture, CallerGone, CatalogWriter, Command, DrainMark, FeatureLevel, PeerRequest};
@@ -134,7 +135,7 @@ async fn a_member_whose_clock_differs_from_the_leaders_is_told_and_a_node_believ
 async fn a_node_that_was_taken_out_finds_out() {
     let (watch, other) = watching().await;
     let draining = async |draining| {
-        let command = Command::SetDraining { node: NodeId("a".into()), draining, mark: None };
+        let command = Command::SetDraining { node: NodeId("a".into()), draining, mark: None, beside: None };
         drop(watch.metastore.propose(command).await.expect("taken"));
     };
     for (says, is_marked, is_out) in [
@@ -147,6 +148,7 @@ async fn a_node_that_was_taken_out_finds_out() {
         *other.says.lock() = says.map(str::to_owned);
         watch.round(Duration::from_secs(1)).await;
         assert_eq!(watch.not_ready_reason().is_some(), is_out, "{says:?} {is_marked}");
+        assert_eq!(watch.until_taken_out().now_or_never().is_some(), is_out, "whoever waits is told: {says:?} {is_marked}");
     }
     watch.metastore.shutdown().await;
 }
