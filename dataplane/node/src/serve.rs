@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_consensus::LogStore;
 use veena_contract::limits;
+use veena_metastore::{MemberError, StartError};
 use veena_storage::disk::Disk;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::slow::SlowDisk;
 
 use crate::boot::{BootError, NodeParts, boot};
-use crate::cluster::{ClusterError, PeerPort};
+use crate::cluster::{ClusterError, EnterError, PeerPort};
 use crate::config::Config;
 use crate::early;
 use crate::listen::{ListenError, listen};
@@ -49,6 +50,14 @@ pub enum NodeError {
     /// The parts stopped, and the last settle state could not be written or synced.
     #[error("the last acks could not be made durable; those messages come again")]
     NotDurable,
+}
+
+impl NodeError {
+    /// Is this node no member of its cluster any more, so that it need not be started again?
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        matches!(self, Self::Boot(BootError::Cluster(EnterError::Metastore(StartError::Member(MemberError::NotAMember)))))
+    }
 }
 
 /// What is known once the node takes work.
