@@ -19,9 +19,9 @@ use veena_storage::disk::slow::SlowDisk;
 
 use crate::boot::{BootError, NodeParts, boot};
 use crate::cluster::{ClusterError, EnterError, PeerPort};
-use crate::config::Config;
-use crate::early;
+use crate::config::{Config, ConfigError};
 use crate::listen::{ListenError, listen};
+use crate::{data_dir, early};
 
 /// How long the engine and the metastore may take to stop, once no request is under way.
 const STOP_TIMEOUT: Duration = Duration::from_millis(limits::STOP_MS_MAX);
@@ -29,6 +29,9 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(limits::STOP_MS_MAX);
 /// Why a node did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
+    /// What it was told does not do.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The port.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -103,6 +106,7 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
 ) -> Result<(), NodeError> {
     let began = Instant::now();
     raise_open_files();
+    let config = &config.clone().named(|path| data_dir::name_in(disk.as_ref(), path))?;
     let listening = listen(&config.http.addr, allow_open).await?;
     if listening.is_open {
         warn!(addr = %listening.addr, "other machines are let in and there are no accounts: anybody can read and delete everything");

@@ -69,7 +69,7 @@ keys! {
         => |c, raw| c.http.max_batch_body_bytes_in_flight = raw.whole()? => |c| c.http.max_batch_body_bytes_in_flight.shown();
     "http.cross_site_guard" "VEENA_HTTP_CROSS_SITE_GUARD" - "refuse writes that a page of another web site could send unasked"
         => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
-    "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the machine's name)"
+    "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the name that the directory has; of a new one outside of a cluster the machine's)"
         => |c, raw| c.node_id = Some(raw.node()?) => |c| c.node_id.shown();
     "cluster.peer_addr" "VEENA_CLUSTER_PEER_ADDR" -
         "host:port (UDP) on which the other nodes of a cluster reach this one; without it the node is alone"
