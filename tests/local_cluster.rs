@@ -94,7 +94,7 @@ async fn a_node_that_is_no_member_any_more_is_left_out_and_another_takes_its_pla
     signal("-KILL", pid.expect("told"));
     let killed = Instant::now();
     let forget = || {
-        let words = ["cluster", "forget", "node-3", "-s", &format!("127.0.0.1:{port}")];
+        let words = ["cluster", "forget", "node-3", "--yes-lose-what-only-it-has", "-s", &format!("127.0.0.1:{port}")];
         std::process::Command::new(BIN).args(words).output().expect("it runs").status.success()
     };
     while !forget() {
