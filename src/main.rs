@@ -15,6 +15,8 @@ use crate::output::Failure;
 const EXIT_FAILED: i32 = 1;
 /// Asked for something that makes no sense.
 const EXIT_USAGE: i32 = 2;
+/// A node that is no member of its cluster any more: to start it again is no use.
+const EXIT_REMOVED: i32 = 3;
 
 fn main() -> ! {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
@@ -33,6 +35,10 @@ fn main() -> ! {
         Err(Failure::Failed(error)) => {
             eprintln!("error: {error:#}");
             EXIT_FAILED
+        }
+        Err(Failure::Removed(error)) => {
+            eprintln!("error: {error:#}");
+            EXIT_REMOVED
         }
     };
     let code = match std::io::stdout().flush() {

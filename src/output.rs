@@ -15,6 +15,8 @@ pub enum Failure {
     Usage(String),
     /// Refused or failed.
     Failed(anyhow::Error),
+    /// This node is no member of its cluster any more.
+    Removed(anyhow::Error),
     /// Nobody reads our output any more.
     PipeClosed,
 }

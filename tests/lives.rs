@@ -11,6 +11,9 @@ use veena_loadtest_driver::node::{NodeConfig, NodeProcess};
 use crate::cluster::{Cluster, config, confirmed_status_of, create_until_there, members, name, peer_addr, refused, with};
 use crate::support::{BIN, assert_empty, consume_exactly, handles, produce_all, start, texts, until};
 
+/// What says that a directory is to be taken out of its cluster.
+const LEAVE: &str = "--yes-leave-its-cluster";
+
 fn veena(words: &[&str]) -> Output {
     Command::new(BIN).args(words).output().expect("it runs")
 }
@@ -104,6 +107,9 @@ async fn a_cluster_that_is_restored_from_a_backup_goes_on_with_what_that_knows_a
     assert_ne!(begun["begun"], facts["lineage"]);
     assert_eq!((&begun["owned_elsewhere"]["node-2"], &begun["owned_elsewhere"]["node-3"]), (&1.into(), &1.into()));
     assert_eq!(kept(&dirs[0], "kept-").len(), 1, "the metadata that was there");
+    let mistyped = cluster.dir.path().join("mistyped");
+    let (_, text) = failed(&["cluster", "restore", "--data-dir", shown(&mistyped), "--from", shown(&file)]);
+    assert!(text.contains("--node-id") && !mistyped.exists(), "{text}");
     // Under the name of an owner, in another directory, its partitions would look empty.
     let empty = cluster.dir.path().join("empty");
     let (_, text) = failed(&["cluster", "restore", "--data-dir", shown(&empty), "--from", shown(&file), "--node-id", "node-2"]);
@@ -116,13 +122,13 @@ async fn a_cluster_that_is_restored_from_a_backup_goes_on_with_what_that_knows_a
     let text = refused(cluster.nodes[1].config()).await;
     assert!(text.contains("veena cluster rejoin"), "{text}");
     let text = {
-        told(&["cluster", "rejoin", "--data-dir", shown(&dirs[1])]);
+        told(&["cluster", "rejoin", "--data-dir", shown(&dirs[1]), LEAVE]);
         let founds = with(cluster.nodes[1].config().clone(), "VEENA_CLUSTER_BOOTSTRAP", "true");
         refused(&with(founds, "VEENA_CLUSTER_JOIN", "")).await
     };
     assert!(text.contains("belongs to no cluster yet"), "what it has left has an heir, and it founds none: {text}");
     for at in [1, 2] {
-        assert_eq!(told(&["cluster", "rejoin", "--data-dir", shown(&dirs[at])])["left"], facts["lineage"]);
+        assert_eq!(told(&["cluster", "rejoin", "--data-dir", shown(&dirs[at]), LEAVE])["left"], facts["lineage"]);
         cluster.nodes[at].start_again().await.expect("it joins anew");
     }
     let all_vote = || async { members(&cluster.nodes[0]).await.iter().filter(|member| member.voter == Some(true)).count() == 3 };
@@ -193,7 +199,7 @@ async fn one_survivor_of_three_goes_on_alone_when_it_is_told_to() {
     let first = joins(cluster.nodes[0].config(), survivor, &cluster);
     let told_so = refused(&first).await;
     assert!(told_so.contains("veena cluster rejoin"), "{told_so}");
-    told(&["cluster", "rejoin", "--data-dir", shown(&dirs[0])]);
+    told(&["cluster", "rejoin", "--data-dir", shown(&dirs[0]), LEAVE]);
     *cluster.nodes[0].config_mut() = first;
     cluster.nodes[0].start_again().await.expect("it joins anew");
     let mut read = texts(&consume_exactly(&mut cluster.client(0), "kept", 6).await);
@@ -222,7 +228,7 @@ async fn a_node_alone_is_restored_in_its_own_directory_and_in_an_empty_one() {
     node.stop(crate::support::STOP_DEADLINE).await.expect("it stops");
 
     let elsewhere = dir.path().join("elsewhere");
-    told(&["cluster", "restore", "--data-dir", shown(&elsewhere.join("data")), "--from", shown(&file)]);
+    told(&["cluster", "restore", "--data-dir", shown(&elsewhere.join("data")), "--from", shown(&file), "--node-id", "other"]);
     let other = start(&elsewhere).await;
     assert_empty(&mut Client::new(other.addr()), "kept").await;
     // A directory of something else is not taken for one of this.
@@ -230,6 +236,28 @@ async fn a_node_alone_is_restored_in_its_own_directory_and_in_an_empty_one() {
     start(&strange).await.stop(crate::support::STOP_DEADLINE).await.expect("it stops");
     let (_, text) = failed(&["cluster", "restore", "--data-dir", shown(&strange.join("data")), "--from", shown(&file)]);
     assert!(text.contains("the backup is of"), "{text}");
+}
+
+#[tokio::test]
+async fn a_member_that_needs_no_other_cluster_leaves_its_own_only_when_that_is_meant_and_can_be_put_back() {
+    let mut cluster = Cluster::of(2).await;
+    create_until_there(&cluster.nodes[0], "kept", 2).await;
+    let dir = data_dir(&cluster, 1);
+    cluster.nodes[1].stop(crate::support::STOP_DEADLINE).await.expect("it stops");
+    let (code, text) = failed(&["cluster", "rejoin", "--data-dir", shown(&dir)]);
+    assert!(code == Some(2) && text.contains("Nothing was done") && dir.join("metastore").exists(), "{text}");
+    let left = veena(&["cluster", "rejoin", "--data-dir", shown(&dir), LEAVE]);
+    let text = String::from_utf8(left.stdout).expect("text");
+    let undo = text.split_once(": mv ").and_then(|(_, rest)| rest.split_once('\n')).expect("told").0;
+    let (from, to) = undo.split_once(' ').expect("two paths");
+    std::fs::rename(from, to).expect("put back");
+    // It has a name, which need not be said again.
+    let mut config = cluster.nodes[1].config().clone();
+    let named = config.flags.iter().position(|flag| flag == "--node-id").expect("said so far");
+    config.flags.drain(named..named + 2);
+    let back = NodeProcess::start(config).await.expect("it is a member as before");
+    assert_eq!(confirmed_status_of(&back, "kept").await, 200);
+    assert_eq!(members(&back).await.len(), 2);
 }
 
 #[tokio::test]

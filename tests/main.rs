@@ -10,6 +10,7 @@ mod edge_cases;
 mod faults;
 mod field_cases;
 mod lives;
+mod local_cluster;
 mod log_tools;
 mod moves;
 mod restart;

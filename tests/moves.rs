@@ -22,6 +22,9 @@ const DEAD_WITHIN: Duration = Duration::from_millis(2 * limits::MEMBER_DEAD_MS);
 /// By when two partitions have moved onto a node that has come.
 const BALANCED_WITHIN: Duration = Duration::from_millis(2 * limits::REBALANCE_AFTER_MS);
 
+/// What says that a member is to be given up.
+const LOSE: &str = "--yes-lose-what-only-it-has";
+
 fn veena(node: &NodeProcess, words: &[&str]) -> (bool, String) {
     let output = Command::new(BIN).arg("cluster").args(words).args(["-s", &node.addr().to_string()]).output().expect("it runs");
     let text = [output.stdout, output.stderr].concat();
@@ -168,13 +171,15 @@ async fn a_node_that_is_dead_for_good_is_given_up_and_one_that_is_needed_or_live
     let (is_done, text) = veena(&cluster.nodes[0], &["decommission", &third]);
     assert!(!is_done && text.contains("2 voters would be left"), "{text}");
     let (is_done, text) = veena(&cluster.nodes[0], &["forget", &third]);
+    assert!(!is_done && text.contains("with 1 partition(s)") && text.contains("cannot be undone"), "{text}");
+    let (is_done, text) = veena(&cluster.nodes[0], &["forget", &third, LOSE]);
     assert!(!is_done && text.contains("node-3 is not dead"), "{text}");
-    let (is_done, text) = veena(&cluster.nodes[0], &["forget", "node-9"]);
+    let (is_done, text) = veena(&cluster.nodes[0], &["forget", "node-9", LOSE]);
     assert!(!is_done && text.contains("member not found"), "{text}");
 
     cluster.nodes[2].kill().expect("killed");
     let killed = Instant::now();
-    while !veena(&cluster.nodes[1], &["forget", &third]).0 {
+    while !veena(&cluster.nodes[1], &["forget", &third, LOSE]).0 {
         assert!(killed.elapsed() < DEAD_WITHIN, "it is taken for dead in the end");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use veena_client::bodies::{AbortedMove, ClusterMember, ClusterMoves, Decommission};
 
 use super::{Global, lives};
-use crate::output::{self, Outcome};
+use crate::output::{self, Failure, Outcome};
 
 /// What to do with the cluster.
 #[derive(Debug, Subcommand)]
@@ -37,6 +37,9 @@ pub enum ClusterCommand {
     Forget {
         /// The member.
         node: String,
+        /// Do it. It cannot be undone.
+        #[arg(long)]
+        yes_lose_what_only_it_has: bool,
     },
     /// Copy the metadata into a file: topics, schemas, links, owners; no message.
     Backup(lives::BackupArgs),
@@ -78,7 +81,8 @@ pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
             let answer = global.client()?.abort_move(&topic, partition).await?;
             if global.json { output::json(&answer) } else { output::line(answer.note) }
         }
-        ClusterCommand::Forget { node } => {
+        ClusterCommand::Forget { node, yes_lose_what_only_it_has: false } => Err(unsaid(&global.client()?.cluster_members().await?, &node)),
+        ClusterCommand::Forget { node, yes_lose_what_only_it_has: true } => {
             let answer = global.client()?.forget(&node).await?;
             if global.json { output::json(&answer) } else { output::line(format!("{node} is a member no more")) }
         }
@@ -92,6 +96,19 @@ pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
 /// What is told of a change that answers nothing.
 fn done(global: &Global, text: &str) -> Outcome {
     if global.json { Ok(()) } else { output::line(text) }
+}
+
+/// What is told instead of giving a member up without a word.
+fn unsaid(members: &[ClusterMember], node: &str) -> Failure {
+    let Some(member) = members.iter().find(|member| member.id == node) else {
+        return Failure::Failed(anyhow::anyhow!("{node} is no member of the cluster"));
+    };
+    Failure::Usage(format!(
+        "{node} ({}) would be given up, with {} partition(s) and what else only it has; that cannot be undone: it is not let in again, and its \
+         partitions stay away until their topics are deleted. A node that can be started takes part again by itself, and one that runs is taken \
+         out with `veena cluster decommission`.\n  Nothing was done. If it is meant, say --yes-lose-what-only-it-has",
+        member.status, member.owned_partitions
+    ))
 }
 
 fn list(members: &[ClusterMember]) -> Outcome {
@@ -113,7 +130,7 @@ fn list(members: &[ClusterMember]) -> Outcome {
 
 fn list_moves(told: &ClusterMoves) -> Outcome {
     let moves = &told.moves;
-    let head = ["TOPIC", "PARTITION", "FROM", "TO", "STATE"].map(str::to_owned).to_vec();
+    let head = ["TOPIC", "PARTITION", "FROM", "TO", "STATE", "PROGRESS"].map(str::to_owned).to_vec();
     let rows = moves.iter().map(|moving| {
         let state = moving.blocked.as_deref().unwrap_or(if moving.frozen { "frozen" } else { "copying" });
         let with = |node: &str, status: Option<&String>| match status.map(String::as_str) {
@@ -121,9 +138,15 @@ fn list_moves(told: &ClusterMoves) -> Outcome {
             Some(status) => format!("{node} ({})", status.replace('_', " ")),
         };
         let (from, to) = (with(&moving.from, moving.from_status.as_ref()), with(&moving.to, moving.to_status.as_ref()));
-        vec![moving.topic.clone(), moving.partition.to_string(), from, to, state.replace('_', " ")]
+        let progress = moving.worker.clone().unwrap_or_else(|| "-".to_owned());
+        vec![moving.topic.clone(), moving.partition.to_string(), from, to, state.replace('_', " "), progress]
     });
     output::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())?;
+    for moving in moves {
+        if let Some(error) = &moving.worker_error {
+            output::line(format!("{}/{} went wrong last at {}: {error}", moving.topic, moving.partition, moving.to))?;
+        }
+    }
     told.aborted.iter().try_for_each(|aborted| {
         let AbortedMove { topic, partition, from, to, reason, .. } = aborted;
         output::line(format!("{topic}/{partition} stays at {from}, its move to {to} was aborted: {reason}"))

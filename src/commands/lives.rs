@@ -32,7 +32,7 @@ pub struct RestoreArgs {
     /// The backup.
     #[arg(long, value_name = "FILE")]
     from: String,
-    /// The node's name, for a directory that is new (default: the machine's name).
+    /// The node's name; has to be said for a directory that is new.
     #[arg(long, value_name = "NAME")]
     node_id: Option<String>,
 }
@@ -54,6 +54,9 @@ pub struct RejoinArgs {
     /// The data directory of a node that does not run.
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
+    /// Do it. The node takes no part any more in the cluster that it is in.
+    #[arg(long)]
+    yes_leave_its_cluster: bool,
 }
 
 /// Copies the metadata of a running cluster into a file.
@@ -114,9 +117,24 @@ pub async fn recover(global: &Global, args: RecoverArgs) -> Outcome {
 
 /// Takes a data directory away from its metadata.
 pub async fn rejoin(global: &Global, args: RejoinArgs) -> Outcome {
+    if !args.yes_leave_its_cluster {
+        return Err(Failure::Usage(format!(
+            "the node of {0} would leave the cluster that it is in, for one that was restored or recovered from it since. Where there is none, \
+             leave it as it is: it would start nowhere, and its cluster misses it.\n  Nothing was done. If it is meant, say \
+             --yes-leave-its-cluster",
+            args.data_dir.display()
+        )));
+    }
     let freed = lives::rejoin(Arc::new(RealDisk), &args.data_dir, RaftStore::open).await.map_err(failed)?;
     let told = json!({ "node": freed.node, "left": freed.left, "set_aside": freed.set_aside });
-    let aside = freed.set_aside.map(|path| format!("\n  its metadata was set aside in {}", path.display())).unwrap_or_default();
+    let undo = |path: PathBuf| {
+        format!(
+            "\n  Its metadata was set aside. To undo this before the node is started again: mv {} {}",
+            path.display(),
+            args.data_dir.join("metastore").display()
+        )
+    };
+    let aside = freed.set_aside.map(undo).unwrap_or_default();
     let text = format!(
         "{} belongs to no cluster now, and keeps its messages.{aside}\n  Start it with cluster.join, and without cluster.bootstrap: it joins a \
          cluster that was restored or recovered from the one it was in, and no other",
@@ -137,7 +155,7 @@ fn tell_begun(global: &Global, dir: &Path, facts: &Facts, begun: &Begun) -> Outc
         .collect();
     let text = format!(
         "{} goes on with {}, as the metadata {}.{aside}{elsewhere}\n  Start the node on {}. Every other node of the former cluster joins anew: \
-         veena cluster rejoin --data-dir DIR, then start it with cluster.join",
+         veena cluster rejoin --data-dir DIR --yes-leave-its-cluster, then start it with cluster.join",
         begun.node,
         summary(facts),
         begun.lineage,

@@ -65,6 +65,9 @@ pub struct NodeArgs {
     /// Added to each sync, to measure what a slow volume would do.
     #[arg(long, hide = true, value_name = "DURATION")]
     slow_flush: Option<String>,
+    /// Stop in order when the standard input ends: whoever holds the other end is gone.
+    #[arg(long, hide = true)]
+    stop_with_stdin: bool,
 }
 
 /// Runs a node for trying things out.
@@ -88,7 +91,7 @@ pub fn dev(args: DevArgs) -> Outcome {
     let config = Config::load(base, None, |_| None, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
     veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
     let shown = data_dir.display().to_string();
-    start(&config, false, DEV_ELSEWHERE, move |ready| {
+    start(&config, false, false, DEV_ELSEWHERE, move |ready| {
         let ready = ready.clone();
         // Nobody waits for it: the root admin is created once requests are answered.
         #[expect(clippy::disallowed_methods, reason = "it only prints, and ends with the process")]
@@ -117,7 +120,7 @@ pub fn run(args: NodeArgs) -> Outcome {
     let config = Config::load(Config::default(), file.as_deref(), env, &flags).map_err(|error| Failure::Usage(error.to_string()))?;
     veena_node::telemetry::init(&config.log).map_err(anyhow::Error::from)?;
     veena_node::warn_of_unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
-    start(&config, args.insecure_listen, NODE_ELSEWHERE, |_| {})
+    start(&config, args.insecure_listen, args.stop_with_stdin, NODE_ELSEWHERE, |_| {})
 }
 
 fn home() -> Result<PathBuf, Failure> {
@@ -131,13 +134,19 @@ fn read_config(path: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("{path} is not UTF-8")))
 }
 
-fn start(config: &Config, allow_open: bool, elsewhere: &str, on_ready: impl FnOnce(&Ready)) -> Outcome {
+fn start(config: &Config, allow_open: bool, stop_with_stdin: bool, elsewhere: &str, on_ready: impl FnOnce(&Ready)) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("veena").build()?;
     let outcome = runtime.block_on(async {
-        let stop = async {
+        let told = async {
             if veena_node::shutdown::told_to_stop().await.is_err() {
                 // Without signals only SIGKILL is left, which is safe: every start recovers.
                 std::future::pending::<()>().await;
+            }
+        };
+        let stop = async {
+            tokio::select! {
+                () = told => {}
+                () = veena_node::shutdown::stdin_ended(), if stop_with_stdin => {}
             }
         };
         let serving = veena_node::serve(config, allow_open, RaftStore::open, on_ready, stop);
@@ -158,7 +167,11 @@ fn failure(error: NodeError, elsewhere: &str) -> Failure {
         NodeError::Boot(BootError::DataDir(DataDirError::InUse { .. })) => true,
         _ => false,
     };
+    let is_removed = error.is_removed();
     let error = anyhow::Error::from(error);
+    if is_removed {
+        return Failure::Removed(error);
+    }
     Failure::Failed(if is_taken {
         anyhow::anyhow!(
             "{error:#}\n  most likely a node runs there already. Another one needs another port and another directory: {elsewhere}"

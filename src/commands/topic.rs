@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use veena_client::bodies::{AttachChild, CreateTopic, PatchTopic, Topic, TopicDetail};
+use veena_client::bodies::{AttachChild, CreateTopic, PartitionStats, PatchTopic, Topic, TopicDetail};
 use veena_client::format_duration;
 
 use super::Global;
@@ -306,22 +306,28 @@ fn show(detail: &TopicDetail) -> Outcome {
     }
     output::table(&rows)?;
     output::line("")?;
-    let head = ["PARTITION", "OLDEST", "VISIBLE TO", "SETTLED TO", "LEASED", "BYTES", "SEGMENTS"];
-    let mut rows = vec![head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
-    let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-    for stats in &detail.partition_stats {
-        rows.push(vec![
-            stats.index.to_string(),
-            stats.oldest_offset.to_string(),
-            stats.high_watermark.to_string(),
-            known(stats.frontier),
-            known(stats.leased),
-            stats.size_bytes.to_string(),
-            stats.segments.to_string(),
-        ]);
-    }
-    output::table(&rows)?;
+    output::table(&partitions(&detail.partition_stats))?;
     if detail.partial { output::line("some owners did not answer; their numbers are missing") } else { Ok(()) }
+}
+
+/// The partitions. The numbers of one whose owner is away are not known.
+fn partitions(all: &[PartitionStats]) -> Vec<Vec<String>> {
+    let head = ["PARTITION", "NODE", "OLDEST", "VISIBLE TO", "SETTLED TO", "LEASED", "BYTES", "SEGMENTS"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for stats in all {
+        let is_away = stats.status.as_deref() == Some("owner_unavailable");
+        let owner = stats.owner_node.as_deref().unwrap_or("-");
+        let owner = match stats.owner_liveness.as_deref().filter(|_| is_away) {
+            Some("unknown") => format!("{owner} (no member)"),
+            Some(liveness) => format!("{owner} ({liveness})"),
+            None => owner.to_owned(),
+        };
+        let (oldest, visible) = (Some(stats.oldest_offset), Some(stats.high_watermark));
+        let numbers = [oldest, visible, stats.frontier, stats.leased, Some(stats.size_bytes), Some(stats.segments)];
+        let known = |number: Option<u64>| number.filter(|_| !is_away).map_or_else(|| "-".to_owned(), |number| number.to_string());
+        rows.push([stats.index.to_string(), owner].into_iter().chain(numbers.map(known)).collect());
+    }
+    rows
 }
 
 fn role_text(topic: &Topic) -> String {
@@ -357,6 +363,29 @@ mod tests {
         assert_eq!(question(&topic(&[])), "Delete orders with all its messages?");
         assert!(question(&topic(&["audit"])).starts_with("orders feeds audit, which becomes standalone"));
         assert!(question(&topic(&["audit", "reminder"])).starts_with("orders feeds audit, reminder, which become standalone"));
+    }
+
+    #[test]
+    fn partitions_are_shown_with_their_owners_and_what_is_not_known_of_one_that_is_away_as_such() {
+        let owner = |node: &str| Some(node.to_owned());
+        let there = PartitionStats {
+            owner_node: owner("a"),
+            high_watermark: 7,
+            frontier: Some(5),
+            leased: Some(1),
+            segments: 1,
+            ..PartitionStats::default()
+        };
+        let away = PartitionStats {
+            index: 1,
+            owner_node: owner("b"),
+            status: Some("owner_unavailable".to_owned()),
+            owner_liveness: Some("dead".to_owned()),
+            ..PartitionStats::default()
+        };
+        let rows = partitions(&[there, away]);
+        assert_eq!(rows[1], ["0", "a", "0", "7", "5", "1", "0", "1"]);
+        assert_eq!(rows[2], ["1", "b (dead)", "-", "-", "-", "-", "-", "-"]);
     }
 
     #[test]

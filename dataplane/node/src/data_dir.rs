@@ -292,6 +292,12 @@ impl DataDir {
     }
 }
 
+/// Whose directory it is, if it can be told; who opens it says what is wrong. Blocks.
+pub fn name_in(disk: &dyn Disk, data_dir: &Path) -> Option<String> {
+    let CellRead::Value(bytes) = cell::read(disk, &data_dir.join("node.cell"), NODE_CELL).ok()? else { return None };
+    serde_json::from_slice::<NodeCell>(&bytes).ok().map(|cell| cell.node)
+}
+
 /// Keeps that the metadata has been followed up to this position. Blocks.
 ///
 /// # Errors

@@ -28,6 +28,16 @@ pub enum LifeError {
         /// Which.
         path: PathBuf,
     },
+    /// Nobody has said whose the new directory is.
+    #[error(
+        "{} is not the data directory of a node yet: look at the path, or say with --node-id what the node is called, which must own nothing in \
+         the backup; nothing was touched",
+        path.display()
+    )]
+    NoName {
+        /// Which.
+        path: PathBuf,
+    },
     /// The backup.
     #[error(transparent)]
     Backup(#[from] BackupError),
@@ -147,13 +157,16 @@ pub struct Heritage {
 }
 
 impl Heritage {
-    /// Reads a backup for the node of this directory, which is created if it is not there.
+    /// Reads a backup for the node of this directory, which is created if it is not there and `node` says whose it is.
     ///
     /// # Errors
     /// [`LifeError`]: it is none, is of another cluster than the directory, or the node would own what it does not have.
     pub fn of_backup(disk: Arc<dyn Disk>, dir: &Path, node: Option<&str>, bytes: &[u8]) -> Result<Self, LifeError> {
         let backup = Backup::decode(bytes)?;
         let lineage = backup.lineage()?;
+        if node.is_none() && !exists(disk.as_ref(), &dir.join("node.cell"))? {
+            return Err(LifeError::NoName { path: dir.to_owned() });
+        }
         let data = DataDir::open(disk.as_ref(), dir, node, &OsEntropy)?;
         let former: Vec<LineageId> = backup.state.former().iter().map(|life| life.lineage).collect();
         let kept = data.lineage().or(data.left().map(|left| left.lineage));

@@ -12,15 +12,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_consensus::LogStore;
 use veena_contract::limits;
+use veena_metastore::{MemberError, StartError};
 use veena_storage::disk::Disk;
 use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::slow::SlowDisk;
 
 use crate::boot::{BootError, NodeParts, boot};
-use crate::cluster::{ClusterError, PeerPort};
-use crate::config::Config;
-use crate::early;
+use crate::cluster::{ClusterError, EnterError, PeerPort};
+use crate::config::{Config, ConfigError};
 use crate::listen::{ListenError, listen};
+use crate::{data_dir, early};
 
 /// How long the engine and the metastore may take to stop, once no request is under way.
 const STOP_TIMEOUT: Duration = Duration::from_millis(limits::STOP_MS_MAX);
@@ -28,6 +29,9 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(limits::STOP_MS_MAX);
 /// Why a node did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
+    /// What it was told does not do.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The port.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -49,6 +53,14 @@ pub enum NodeError {
     /// The parts stopped, and the last settle state could not be written or synced.
     #[error("the last acks could not be made durable; those messages come again")]
     NotDurable,
+}
+
+impl NodeError {
+    /// Is this node no member of its cluster any more, so that it need not be started again?
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        matches!(self, Self::Boot(BootError::Cluster(EnterError::Metastore(StartError::Member(MemberError::NotAMember)))))
+    }
 }
 
 /// What is known once the node takes work.
@@ -94,6 +106,7 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
 ) -> Result<(), NodeError> {
     let began = Instant::now();
     raise_open_files();
+    let config = &config.clone().named(|path| data_dir::name_in(disk.as_ref(), path))?;
     let listening = listen(&config.http.addr, config.security.enabled, allow_open).await?;
     if listening.is_open {
         let danger = if config.security.enabled {

@@ -105,11 +105,11 @@ const TOO_LARGE: Refusals = refused(413, &[BodyTooLarge]);
 const TOO_MANY: Refusals = refused(429, &[RateLimited]);
 const BAD_QUERY: Refusals = refused(400, &[MalformedRequest, InvalidArgument]);
 const PANIC: Refusals = refused(500, &[Internal]);
-const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain]);
+const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain, NotReady]);
 /// New partitions have to be given to somebody.
-const METADATA_OR_NOBODY: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain, Draining]);
+const METADATA_OR_NOBODY: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain, Draining, NotReady]);
 /// A node of a cluster says "not found" only of what the leader does not know either.
-const UNCONFIRMED: Refusals = refused(503, &[MetadataUnavailable]);
+const UNCONFIRMED: Refusals = refused(503, &[MetadataUnavailable, NotReady]);
 /// A partition's owner was asked, and has not answered.
 const NO_ANSWER: Refusals = Refusals { status: 502, codes: &[OutcomeUnknown], form: Form::Text };
 const OWNER_DOWN: Refusals = Refusals { status: 503, codes: &[OwnerDown, MetadataUnavailable], form: Form::Either };

@@ -34,8 +34,8 @@ impl ClusterConfig {
         self.advertise_addr.as_deref().or(self.peer_addr.as_deref())
     }
 
-    /// What is wrong, each with what to do. `node_id` is this node's name, if one is set.
-    pub(super) fn check(&self, node_id: Option<&str>, errors: &mut Vec<String>) {
+    /// What is wrong, each with what to do.
+    pub(super) fn check(&self, errors: &mut Vec<String>) {
         let Some(peer_addr) = &self.peer_addr else {
             let set = [
                 (self.advertise_addr.is_some(), "cluster.advertise_addr"),
@@ -69,7 +69,6 @@ impl ClusterConfig {
             }
             _ => {}
         }
-        require(node_id.is_some(), "a node of a cluster needs a name of its own: set cluster.node_id".to_owned());
     }
 }
 

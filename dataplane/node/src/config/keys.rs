@@ -71,7 +71,7 @@ keys! {
         => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
     "http.metrics_unauthenticated" "VEENA_HTTP_METRICS_UNAUTHENTICATED" - "serve /metrics to everybody, though all else takes credentials"
         => |c, raw| c.http.metrics_unauthenticated = raw.truth()? => |c| c.http.metrics_unauthenticated.shown();
-    "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the machine's name)"
+    "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the name that the directory has; of a new one outside of a cluster the machine's)"
         => |c, raw| c.node_id = Some(raw.node()?) => |c| c.node_id.shown();
     "cluster.peer_addr" "VEENA_CLUSTER_PEER_ADDR" -
         "host:port (UDP) on which the other nodes of a cluster reach this one; without it the node is alone"

@@ -10,7 +10,7 @@ mod show;
 mod unknown;
 mod value;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -259,6 +259,18 @@ impl Config {
         if errors.is_empty() { Ok(config) } else { Err(ConfigError(errors)) }
     }
 
+    /// With the name of this node: in a cluster it has one of its own, said here or kept by its data directory.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if nobody has said one.
+    pub fn named(mut self, kept: impl FnOnce(&Path) -> Option<String>) -> Result<Self, ConfigError> {
+        if self.cluster.peer_addr.is_some() && self.node_id.is_none() {
+            let unnamed = || "a node of a cluster needs a name of its own: say --node-id, or set cluster.node_id".to_owned();
+            self.node_id = Some(kept(&self.storage.data_dir).ok_or_else(|| ConfigError(vec![unnamed()]))?);
+        }
+        Ok(self)
+    }
+
     fn read_file(&mut self, text: &str, errors: &mut Vec<String>) {
         let sections = match serde_json::from_str::<Value>(text) {
             Ok(Value::Object(sections)) => sections,
@@ -325,7 +337,7 @@ impl Config {
         require(fanout.max_batch_records > 0, "fanout.max_batch_records must be above 0");
         let bytes = 1..=limits::COMMIT_BYTES_MAX;
         require(bytes.contains(&fanout.max_batch_bytes), "fanout.max_batch_bytes must be 1 to 8388608");
-        self.cluster.check(self.node_id.as_deref(), errors);
+        self.cluster.check(errors);
     }
 }
 

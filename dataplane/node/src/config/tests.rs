@@ -136,9 +136,13 @@ fn half_a_cluster_is_refused_and_said_how_to_complete() {
         assert!(alone.contains(key), "{alone}");
     }
     let bare = told(&[("VEENA_CLUSTER_PEER_ADDR", "0.0.0.0:7942")]);
-    for part in ["set cluster.advertise_addr", "cluster.secret_file or VEENA_CLUSTER_SECRET", "set cluster.node_id"] {
+    for part in ["set cluster.advertise_addr", "cluster.secret_file or VEENA_CLUSTER_SECRET"] {
         assert!(bare.contains(part), "{part:?} is not in {bare:?}");
     }
+    let unnamed = [("VEENA_CLUSTER_PEER_ADDR", "h:1"), ("VEENA_CLUSTER_SECRET", SECRET)];
+    let unnamed = load(None, &unnamed, &Flags::default()).expect("the directory may know the name");
+    assert_eq!(unnamed.clone().named(|_| Some("kept".to_owned())).expect("named").node_id.as_deref(), Some("kept"));
+    assert!(unnamed.named(|_| None).expect_err("no name").to_string().contains("--node-id"));
     let node = [("VEENA_NODE_ID", "a"), ("VEENA_CLUSTER_PEER_ADDR", "h:1")];
     let with = |more: &[(&'static str, &'static str)]| told(&[&node[..], more].concat());
     let twice = [("VEENA_CLUSTER_SECRET", SECRET), ("VEENA_CLUSTER_SECRET_FILE", "f")];
