@@ -267,10 +267,11 @@ impl Nodes {
         Ok(())
     }
 
-    /// Does the node at `asked` say that it does not reach the one at `lost`, or know of none there?
-    pub async fn has_lost(&self, asked: usize, lost: usize) -> bool {
-        let members = self.asker(asked).members().await;
-        members.is_ok_and(|members| !members.iter().any(|member| member.id == self.name(lost) && member.status == "alive"))
+    /// Does the node at `asked` say that it does not reach the one at `lost`, or know of none there? `None` while it says nothing, as one that
+    /// is cut off before it has joined.
+    pub async fn has_lost(&self, asked: usize, lost: usize) -> Option<bool> {
+        let members = self.asker(asked).members().await.ok()?;
+        Some(!members.iter().any(|member| member.id == self.name(lost) && member.status == "alive"))
     }
 
     /// Words before the node's own: where it runs, then who watches it.
