@@ -93,9 +93,12 @@ async fn a_node_that_is_no_member_any_more_is_left_out_and_another_takes_its_pla
     let pid = said.lines().find(|line| line.contains("node-3  ")).and_then(|line| line.split("pid ").nth(1)?.split(' ').next());
     signal("-KILL", pid.expect("told"));
     let killed = Instant::now();
+    let password = std::fs::read_to_string(dir.path().join("admin-password")).expect("kept").trim().to_owned();
     let forget = || {
         let words = ["cluster", "forget", "node-3", "--yes-lose-what-only-it-has", "-s", &format!("127.0.0.1:{port}")];
-        std::process::Command::new(BIN).args(words).output().expect("it runs").status.success()
+        let mut command = std::process::Command::new(BIN);
+        command.args(words).env("VEENA_USER", "admin").env("VEENA_PASSWORD", &password);
+        command.output().expect("it runs").status.success()
     };
     while !forget() {
         assert!(killed.elapsed() < DEAD_WITHIN, "it is taken for dead in the end");
