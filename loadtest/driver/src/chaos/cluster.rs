@@ -49,7 +49,8 @@ const DRAINS_WITHIN: Duration = Duration::from_secs(480);
 const LOG_TEXTS: &[&str] = &[
     "other machines are let in and security is off",
     // An owner that is killed, frozen or cut off leaves acks unanswered, and who passed them on says so.
-    "\"code\":\"outcome_unknown\"",
+    "what became of a request is not known",
+    "this node was taken out of its cluster",
 ];
 
 const FLIPPED: &str = "moves flipped";
