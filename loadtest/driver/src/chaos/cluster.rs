@@ -51,6 +51,8 @@ const LOG_TEXTS: &[&str] = &[
     // An owner that is killed, frozen or cut off leaves acks unanswered, and who passed them on says so.
     "what became of a request is not known",
     "this node was taken out of its cluster",
+    // Its target has no room.
+    "a move cannot be completed and was aborted",
 ];
 
 const FLIPPED: &str = "moves flipped";
