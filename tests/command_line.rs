@@ -1,13 +1,14 @@
 //! The command line against a real node: what it prints, and how it ends.
 
+use std::path::Path;
 use std::process::{Output, Stdio};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use veena_loadtest_driver::logs;
 use veena_loadtest_driver::node::free_addr;
 
-use crate::support::{BIN, scratch, start, start_with};
+use crate::support::{BIN, dev, scratch, start, start_with};
 
 struct Shell {
     server: String,
@@ -124,28 +125,12 @@ async fn a_variable_that_sets_nothing_is_told_with_the_one_that_was_meant() {
     assert!(told.len() == 1 && told[0].contains("VEENA_HTTP_READ_TIMOUT") && told[0].contains("VEENA_HTTP_READ_TIMEOUT"), "{told:?}");
 }
 
-/// What a node for trying things out prints until it is ready or ends.
-async fn dev(port: u16, data: &std::path::Path) -> (tokio::process::Child, String) {
-    let mut command = Command::new(BIN);
-    command.args(["dev", "--port", &port.to_string(), "--log-level", "error", "--data-dir"]).arg(data);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut said = String::new();
-    while let Some(line) = lines.next_line().await.expect("text") {
-        said += &format!("{line}\n");
-        if line.starts_with("Ctrl-C") {
-            return (child, said);
-        }
-    }
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).await.expect("text");
-    (child, said)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_to_try_says_how_it_is_reached_and_a_second_one_how_it_runs_beside_it() {
     let dir = scratch();
     let port = || free_addr().expect("a free port").port();
     let (first_port, data) = (port(), dir.path().join("first"));
+    let dev = async |port: u16, data: &Path| dev(&["--port", &port.to_string(), "--log-level", "error"], data).await;
     let (_first, said) = dev(first_port, &data).await;
     assert!(said.contains(&format!("veena topic ls -s http://127.0.0.1:{first_port}\n")), "{said}");
     for (port, data) in [(first_port, dir.path().join("second")), (port(), data)] {

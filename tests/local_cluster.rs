@@ -2,16 +2,14 @@
 
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::Instant;
 use veena_contract::limits;
 use veena_loadtest_driver::node::free_addr;
 
-use crate::support::{BIN, scratch, until};
+use crate::support::{self, BIN, scratch, until};
 
 /// By when a node that was killed is taken for dead by all others.
 const DEAD_WITHIN: Duration = Duration::from_millis(2 * limits::MEMBER_DEAD_MS);
@@ -20,29 +18,19 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok()
 }
 
-/// The first of four ports that nobody has.
+/// The first of four ports that nobody has. Below those that the system gives out by itself, of which another test could have one before a
+/// node that comes later.
 fn ports() -> u16 {
-    let mut tried = std::iter::repeat_with(|| free_addr().expect("a free port").port());
-    tried.find(|port| (*port..=port.saturating_add(3)).all(is_free)).expect("endless")
+    let mut tried = std::iter::repeat_with(|| 20_000 + free_addr().expect("a free port").port() % 3_000 * 4);
+    tried.find(|port| (*port..port + 4).all(is_free)).expect("endless")
 }
 
-/// What a cluster for trying things out prints until it is ready or ends.
+/// What a cluster for trying things out prints until it is ready; or until it ends, as one that failed.
 async fn dev(port: u16, data: &Path) -> (Child, String) {
-    let mut command = Command::new(BIN);
-    command.args(["dev", "--nodes", "3", "--port", &port.to_string(), "--data-dir"]).arg(data);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut said = String::new();
-    while let Some(line) = lines.next_line().await.expect("text") {
-        said += &format!("{line}\n");
-        if line.starts_with("Ctrl-C") {
-            // It goes on telling, and ends if nobody listens.
-            child.stdout = Some(lines.into_inner().into_inner());
-            return (child, said);
-        }
+    let (mut child, said) = support::dev(&["--nodes", "3", "--port", &port.to_string()], data).await;
+    if !said.contains("\nCtrl-C") {
+        assert_eq!(child.wait().await.expect("it ends").code(), Some(1), "{said}");
     }
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).await.expect("text");
-    assert_eq!(child.wait().await.expect("it ends").code(), Some(1), "{said}");
     (child, said)
 }
 

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::Child;
 use veena_loadtest_driver::api::{Client, Message, NewTopic};
 use veena_loadtest_driver::logs;
 use veena_loadtest_driver::node::{NodeConfig, NodeProcess};
@@ -121,3 +123,22 @@ pub fn assert_clean_log(node: &NodeProcess) {
 
 /// How long a clean stop may take.
 pub const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A node or a cluster for trying things out, and what it prints until it is ready or ends.
+pub async fn dev(args: &[&str], data: &Path) -> (Child, String) {
+    let mut command = tokio::process::Command::new(BIN);
+    command.arg("dev").args(args).arg("--data-dir").arg(data);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut said = String::new();
+    while let Some(line) = lines.next_line().await.expect("text") {
+        said += &format!("{line}\n");
+        if line.starts_with("Ctrl-C") {
+            // It goes on telling, and ends if nobody listens.
+            child.stdout = Some(lines.into_inner().into_inner());
+            return (child, said);
+        }
+    }
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).await.expect("text");
+    (child, said)
+}

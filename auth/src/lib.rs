@@ -24,7 +24,9 @@ pub use authenticator::{AuthError, Authenticator};
 pub use basic::{Credentials, InvalidBasic};
 pub use cluster_secret::{ClusterSecret, ClusterSecretError, ClusterSecrets, SecretId};
 pub use password::{InvalidPassword, NoRandomness, Password, PasswordHash, UnusableHash};
-pub use policy::{Decision, Denied, NotHeld, Principal, Reason, can_confer, decide, may_administer, may_manage, may_see};
+pub use policy::{
+    Decision, Denied, NotHeld, Principal, Reason, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_see,
+};
 pub use secret::Secret;
 pub use tls::{ClusterIdentity, IdentityError, Proof, Role};
 pub use veena_contract::{Action, Grant, GrantText, Grants, InvalidGrants, InvalidUsername, Pattern, Username};

@@ -83,6 +83,9 @@ pub enum Denied {
     /// It takes `admin`.
     #[error("admin privileges required")]
     NotAdmin,
+    /// It takes the root admin.
+    #[error("only the root admin may copy the metadata: what is stored of passwords is part of it")]
+    NotRoot,
 }
 
 /// Whether something may be done, and why or why not.
@@ -123,6 +126,14 @@ pub fn may_manage(principal: &Principal, owner: Option<&str>) -> Decision {
 /// [`Denied`]: no.
 pub fn may_administer(principal: &Principal) -> Decision {
     principal.everything().ok_or(Denied::NotAdmin)
+}
+
+/// May they have a copy of all metadata, which holds what is stored of passwords, also of the root admin's?
+///
+/// # Errors
+/// [`Denied::NotRoot`]: no.
+pub fn may_copy_metadata(principal: &Principal) -> Decision {
+    if principal.is_root { Ok(Reason::Root) } else { Err(Denied::NotRoot) }
 }
 
 /// Why grants may not be handed on. The text is the contract's for 403; the fields say what is missing.

@@ -64,7 +64,7 @@ impl LocalCluster {
         }
         let mut nodes = Vec::new();
         for number in &numbers {
-            nodes.push(self.start(*number, &numbers, &kept.password).await?);
+            nodes.push(self.start(*number, &numbers, kept.password()).await?);
         }
         let stop = async {
             if veena_node::shutdown::told_to_stop().await.is_err() {

@@ -82,7 +82,7 @@ pub fn dev(args: DevArgs) -> Outcome {
         return tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(cluster.run());
     }
     let kept = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?.block_on(admin::keep_in(&data_dir))?;
-    let security = SecurityConfig { admin_password: Some(kept.password.clone()), ..SecurityConfig::default() };
+    let security = SecurityConfig { admin_password: Some(kept.password().clone()), ..SecurityConfig::default() };
     let base = Config { log: LogConfig { level: LogLevel::Info, format: LogFormat::Text }, security, ..Config::default() };
     let flags = Flags::default()
         .with("http.addr", Some(format!("127.0.0.1:{}", args.port)))

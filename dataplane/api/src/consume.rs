@@ -84,13 +84,20 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
     Ok(write(call, &topic, leased, asked.max.is_some()))
 }
 
-/// Why a caller who is parked may no longer be served; told within [`limits::REVOCATION_LOOK_MS`] of when this node knows.
+/// Why a caller who is parked may no longer be served; told within [`limits::REVOCATION_LOOK_MS`] of when this node knows. While nothing
+/// changes nobody looks.
 async fn revoked(call: &Call<'_>, topic: &TopicName) -> Problem {
+    if call.caller.username().is_none() {
+        return std::future::pending().await;
+    }
     loop {
-        tokio::time::sleep(Duration::from_millis(limits::REVOCATION_LOOK_MS)).await;
+        let seen = call.state.view().applied;
         if let Err(problem) = call.caller.renewed(call.state).and_then(|caller| caller.may(Action::Consume, topic)) {
             return problem;
         }
+        call.state.parts.catalog.changed(seen).await;
+        // Of many changes the parked look at all at once.
+        tokio::time::sleep(Duration::from_millis(limits::REVOCATION_LOOK_MS)).await;
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use veena_auth::{Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_manage, may_see};
+use veena_auth::{
+    Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_see,
+};
 use veena_contract::{CatalogView, ErrorCode, Grants, TopicName, TopicRecord, UserRecord, Username};
 
 use crate::catalog;
@@ -34,6 +36,8 @@ pub(crate) enum Need {
     Oneself,
     /// To be an admin.
     Admin,
+    /// To be the root admin.
+    Root,
 }
 
 /// On whose behalf a request is served.
@@ -105,6 +109,11 @@ impl Caller {
         self.decided(may_administer)
     }
 
+    /// May they have a copy of the metadata?
+    pub(crate) fn may_copy_metadata(&self) -> Result<(), Problem> {
+        self.decided(may_copy_metadata)
+    }
+
     /// May they give these grants to somebody?
     pub(crate) fn can_confer(&self, grants: &Grants) -> Result<(), Problem> {
         match self {
@@ -154,6 +163,7 @@ pub(crate) fn check(call: &Call<'_>, need: Need) -> Result<(), Problem> {
         Need::Do(action) => call.topic().map_or(Ok(()), |topic| call.caller.may(action, &topic)),
         Need::Oneself if call.caller.username().is_some_and(|name| *call.second == *name.as_str()) => Ok(()),
         Need::Oneself | Need::Admin => call.caller.may_administer(),
+        Need::Root => call.caller.may_copy_metadata(),
     }
 }
 

@@ -6,7 +6,7 @@ use http::Method;
 use veena_auth::Action::{Consume, Produce};
 
 use crate::query::unescape_segment;
-use crate::rights::Need::{self, Admin, Anybody, Counters, Create, Do, Manage, ManageEither, Oneself, See, User};
+use crate::rights::Need::{self, Admin, Anybody, Counters, Create, Do, Manage, ManageEither, Oneself, Root, See, User};
 
 /// The routes, with what each of their methods needs: one without it does not compile.
 macro_rules! routes {
@@ -54,7 +54,7 @@ routes! {
     /// The members of the cluster.
     ClusterMembers "/v1/cluster/members" [Get: Admin];
     /// A copy of the metadata.
-    ClusterBackup "/v1/cluster/backup" [Get: Admin];
+    ClusterBackup "/v1/cluster/backup" [Get: Root];
     /// Takes a member out, or takes that back.
     ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post: Admin, Delete: Admin];
     /// Gives up a member that is dead.

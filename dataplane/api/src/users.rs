@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use veena_auth::{AuthError, Password};
 use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
-use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, UserRecord, Username, limits};
+use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, StoredHash, UserRecord, Username, limits};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
@@ -31,7 +31,7 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let hash = call.state.parts.authenticator.hash(password).await?.into();
     let at_ms = call.state.parts.clock.now_ms();
     let tenant = call.state.tenant.clone();
-    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
+    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms };
     let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
 }
@@ -126,13 +126,13 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
-/// Checks the caller's own password; the revision of the user whose it is.
-async fn check_current(call: &Call<'_>, current: Option<PasswordText>) -> Result<u64, Problem> {
+/// Checks the caller's own password; what is stored of it.
+async fn check_current(call: &Call<'_>, current: Option<PasswordText>) -> Result<StoredHash, Problem> {
     let incorrect = || Problem::forbidden("current password is incorrect".to_owned());
     let current = current.and_then(|text| Password::new(text.into_text()).ok()).ok_or_else(incorrect)?;
     let (record, hash) = call.caller.password().ok_or_else(Problem::unauthenticated)?;
     match call.state.parts.authenticator.check(&record.username, current, Some(&hash)).await {
-        Ok(()) => Ok(record.revision),
+        Ok(()) => Ok(record.hash.clone()),
         Err(AuthError::Wrong | AuthError::Missing) => Err(incorrect()),
         Err(other) => Err(other.into()),
     }

@@ -324,7 +324,8 @@ pub const LOGIN_FAILURE_NODE_MS: u64 = 250;
 pub const LOGIN_FAILURE_USERS_MAX: usize = 16_384;
 /// The largest `Authorization` header that is looked at: the longest user and password, in base64, and as much again.
 pub const AUTHORIZATION_BYTES_MAX: usize = 512;
-/// How often a parked consumer's rights are looked at again: what was taken away ends its wait within 5 s of when the change was made.
+/// How long after a change of the catalog a parked consumer's rights are looked at again: what was taken away ends its wait within 5 s of when
+/// the change was made.
 pub const REVOCATION_LOOK_MS: u64 = 2_000;
 /// How many grants a user has.
 pub const GRANTS_MAX: usize = 64;

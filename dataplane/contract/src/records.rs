@@ -403,7 +403,7 @@ pub enum Command {
     },
     /// Creates a user. The root admin is created by the leader alone, on behalf of nobody.
     CreateUser {
-        /// The record to insert; its revision is set by the state machine.
+        /// The record to insert.
         user: UserRecord,
     },
     /// Deletes a user. What topics they own stay theirs by name.
@@ -432,9 +432,9 @@ pub enum Command {
         username: Username,
         /// What is stored of the new one.
         hash: StoredHash,
-        /// The revision of the user whose password the proposer has checked, if it had to check one.
+        /// What was stored of the password that the proposer has checked, if it had to check one. No user has ever had the same twice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        checked: Option<u64>,
+        checked: Option<StoredHash>,
         /// When it was set.
         at_ms: u64,
     },

@@ -54,9 +54,6 @@ pub struct UserRecord {
     pub created_at_ms: u64,
     /// When the grants or the password were last set.
     pub updated_at_ms: u64,
-    /// Rises with each change of this record; set by the state machine.
-    #[serde(default)]
-    pub revision: u64,
 }
 
 impl UserRecord {

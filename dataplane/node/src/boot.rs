@@ -177,6 +177,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
             authenticator: authenticator.clone(),
             clock: Arc::clone(&clock),
             password: config.security.admin_password.clone(),
+            dir: data.path.clone(),
         };
         tasks.spawn("root-admin", OnExit::Shutdown, root_admin.run(tasks.token().clone()));
     }

@@ -3,6 +3,7 @@
 //! The one crate that knows every part and decides nothing: it opens the parts in order, hands each the seams it needs, and ends them in
 //! reverse. It must never look inside a message, and never name the C++ store: the opened log store comes in from outside.
 
+mod admin_password;
 mod ballast;
 pub mod boot;
 pub mod cluster;
@@ -18,6 +19,7 @@ pub mod shutdown;
 pub mod system;
 pub mod telemetry;
 
+pub use admin_password::{KeepPasswordError, KeptPassword};
 pub use boot::{BootError, NodeParts};
 pub use cluster::{ClusterError, EnterError, PeerPlane, PeerPort};
 pub use config::{AdminPassword, Config, ConfigError, Flags, LogFormat, LogLevel, warn_of_unknown_variables};

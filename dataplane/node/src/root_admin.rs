@@ -1,7 +1,8 @@
 //! The root admin, whom the leader of the metadata creates once: without one nobody could sign in.
 //!
-//! Two leaders may create it at once, each with a password of its own; the one whose change was applied first tells its password.
+//! Two leaders may create it at once, each with a password of its own; the one whose change was applied first says where its password is.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use veena_contract::{
 };
 use veena_metastore::Metastore;
 
+use crate::admin_password::KeptPassword;
 use crate::config::AdminPassword;
 
 /// How soon it is looked at again what could not be done: there is no leader, another node leads, or a member is too old.
@@ -27,12 +29,14 @@ pub(crate) struct RootAdmin {
     pub(crate) clock: Arc<dyn WallClock>,
     /// What the operator wants the password to be; `None` makes one up.
     pub(crate) password: Option<AdminPassword>,
+    /// Where one that was made up is kept.
+    pub(crate) dir: PathBuf,
 }
 
-/// A password that nobody knows yet, and what is stored of it.
+/// What is to be stored of the password, and the file that keeps it, if it was made up.
 struct Drawn {
-    password: AdminPassword,
     hash: StoredHash,
+    kept: Option<KeptPassword>,
 }
 
 impl RootAdmin {
@@ -46,7 +50,7 @@ impl RootAdmin {
         let mut last_failure = String::new();
         loop {
             if let Some(root) = self.root() {
-                return self.tell(&root, drawn.as_ref());
+                return tell(&root, drawn).await;
             }
             let leads = self.metastore.status().leader.as_ref() == Some(&self.me);
             if leads && self.metastore.level() >= FeatureLevel::USERS {
@@ -85,7 +89,6 @@ impl RootAdmin {
             is_root: true,
             created_at_ms: now_ms,
             updated_at_ms: now_ms,
-            revision: 0,
         };
         match self.metastore.propose(Command::CreateUser { user }).await {
             Ok(_) | Err(veena_contract::ProposeError::Refused(_)) => Ok(()),
@@ -94,28 +97,33 @@ impl RootAdmin {
     }
 
     async fn draw(&self) -> Result<Drawn, String> {
-        let password = match &self.password {
-            Some(password) => password.clone(),
-            None => AdminPassword::random().map_err(|error| error.to_string())?,
+        let (password, kept) = match &self.password {
+            Some(password) => (password.clone(), None),
+            None => {
+                let kept = KeptPassword::of(&self.dir).await.map_err(|error| error.to_string())?;
+                (kept.password.clone(), Some(kept))
+            }
         };
         let to_hash = Password::new(password.expose().to_owned()).map_err(|error| error.to_string())?;
         let hash: PasswordHash = self.authenticator.hash(to_hash).await.map_err(|error| error.to_string())?;
-        Ok(Drawn { password, hash: hash.into() })
+        Ok(Drawn { hash: hash.into(), kept })
     }
+}
 
-    /// Says how to sign in, if it is this node that knows.
-    fn tell(&self, root: &UserRecord, drawn: Option<&Drawn>) {
-        let Some(drawn) = drawn.filter(|drawn| drawn.hash == root.hash) else { return };
-        if self.password.is_some() {
-            info!(user = Username::ROOT, "the root admin was created, with the password of VEENA_ADMIN_PASSWORD");
-        } else {
-            let password = drawn.password.expose();
-            warn!(
-                user = Username::ROOT,
-                password,
-                "the root admin was created with a password that was made up; it is told this once: sign in with it and change it \
-                 (veena user passwd)"
-            );
+/// Says how to sign in, if it is this node that knows.
+async fn tell(root: &UserRecord, drawn: Option<Drawn>) {
+    let Some(Drawn { hash, kept }) = drawn else { return };
+    match kept {
+        None if hash == root.hash => info!(user = Username::ROOT, "the root admin was created, with the password of VEENA_ADMIN_PASSWORD"),
+        None => {}
+        Some(kept) if hash == root.hash => warn!(
+            user = Username::ROOT, file = %kept.path.display(),
+            "the root admin was created with a password that was made up: it is in this file; change it (veena user passwd), then remove the file"
+        ),
+        Some(kept) => {
+            if let Err(error) = kept.discard().await {
+                warn!(file = %kept.path.display(), %error, "another node has created the root admin; the password in this file is nobody's");
+            }
         }
     }
 }

@@ -132,7 +132,7 @@ pub(super) fn of_caller(need: Need) -> &'static [Refusals] {
     match need {
         Need::Anybody => &[],
         Need::Counters | Need::User => &[NO_USER, TOO_MANY, PANIC, BUSY],
-        Need::Do(_) | Need::Create | Need::See | Need::Manage | Need::ManageEither | Need::Oneself | Need::Admin => {
+        Need::Do(_) | Need::Create | Need::See | Need::Manage | Need::ManageEither | Need::Oneself | Need::Admin | Need::Root => {
             &[NO_USER, FORBIDDEN, TOO_MANY, PANIC, BUSY]
         }
     }
@@ -400,7 +400,7 @@ pub(super) const ALL: &[Operation] = &[
         route: Route::ClusterBackup,
         verb: Verb::Get,
         id: "clusterBackup",
-        summary: "Copies the metadata: topics, schemas, links, owners, users; no message. `veena cluster restore` reads it.",
+        summary: "Copies the metadata: topics, schemas, links, owners, users; no message. `veena cluster restore` reads it. It holds what is stored of passwords, so only the root admin may have it.",
         inputs: &[],
         body: Body::None,
         answers: &[answer(200, "No older than what was known when it was asked for.", Shape::Bytes)],

@@ -130,7 +130,9 @@ impl State {
             Command::CreateUser { user } => self.create_user(user),
             Command::DeleteUser { tenant, username } => self.delete_user(&tenant, &username),
             Command::SetGrants { tenant, username, grants, at_ms } => self.set_grants(&tenant, &username, grants, at_ms),
-            Command::SetPassword { tenant, username, hash, checked, at_ms } => self.set_password(&tenant, &username, hash, checked, at_ms),
+            Command::SetPassword { tenant, username, hash, checked, at_ms } => {
+                self.set_password(&tenant, &username, hash, checked.as_ref(), at_ms)
+            }
         }
     }
 

@@ -84,7 +84,7 @@ impl State {
         if self.view.users.len() >= limits::USERS_MAX {
             return Err(CommandError::LimitReached { detail: format!("there are at most {} users", limits::USERS_MAX) });
         }
-        self.put_user(UserRecord { revision: 0, ..user });
+        self.insert_user(user);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl State {
         if user.is_root {
             return Err(Forbidden::RootGrants.into());
         }
-        self.put_user(UserRecord { grants, updated_at_ms, ..user });
+        self.insert_user(UserRecord { grants, updated_at_ms, ..user });
         Ok(())
     }
 
@@ -116,25 +116,20 @@ impl State {
         tenant: &TenantId,
         username: &Username,
         hash: StoredHash,
-        checked: Option<u64>,
+        checked: Option<&StoredHash>,
         updated_at_ms: u64,
     ) -> Result<(), CommandError> {
         let user = self.the_user(tenant, username)?;
         // Else whoever knows a password that was just replaced could take the user over.
-        if checked.is_some_and(|checked| checked != user.revision) {
+        if checked.is_some_and(|checked| *checked != user.hash) {
             return Err(CommandError::UserChanged);
         }
-        self.put_user(UserRecord { hash, updated_at_ms, ..user });
+        self.insert_user(UserRecord { hash, updated_at_ms, ..user });
         Ok(())
     }
 
     fn the_user(&self, tenant: &TenantId, username: &Username) -> Result<UserRecord, CommandError> {
         self.view.user(tenant, username).map(|user| UserRecord::clone(user)).ok_or(CommandError::UserNotFound)
-    }
-
-    fn put_user(&mut self, mut user: UserRecord) {
-        user.revision += 1;
-        self.insert_user(user);
     }
 
     pub(super) fn insert_user(&mut self, user: UserRecord) {

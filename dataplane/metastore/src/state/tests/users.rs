@@ -25,7 +25,6 @@ fn user(text: &str, of: &[(&str, &[&str])]) -> UserRecord {
         is_root: text == Username::ROOT,
         created_at_ms: 5,
         updated_at_ms: 5,
-        revision: 0,
     }
 }
 
@@ -41,7 +40,8 @@ fn set_grants(text: &str, of: &[(&str, &[&str])]) -> Command {
     Command::SetGrants { tenant: tenant(), username: user_name(text), grants: grants(of), at_ms: 9 }
 }
 
-fn set_password(text: &str, checked: Option<u64>) -> Command {
+fn set_password(text: &str, checked: Option<&str>) -> Command {
+    let checked = checked.map(|hash| StoredHash::new(hash.into()));
     let hash = StoredHash::new("another hash".into());
     Command::SetPassword { tenant: tenant(), username: user_name(text), hash, checked, at_ms: 9 }
 }
@@ -137,14 +137,15 @@ fn nobody_deletes_themselves_or_sets_their_own_rights_but_everybody_their_passwo
     assert_eq!(told(&mut state, "ann", delete_user("ann")), "cannot delete your own account");
     assert_eq!(told(&mut state, "ann", set_grants("ann", &[])), "cannot change your own grants");
     assert_eq!(by(&mut state, "joe", set_grants("joe", &[])), forbidden(Forbidden::NotAdmin));
-    by(&mut state, "eve", set_password("eve", Some(1))).expect("her own");
+    by(&mut state, "eve", set_password("eve", Some("hash of eve"))).expect("her own");
     let eve = state.view().user(&tenant(), &user_name("eve")).expect("there").clone();
-    assert_eq!((eve.revision, eve.created_at_ms, eve.updated_at_ms, &**eve.hash.expose()), (2, 5, 9, "another hash"));
-    assert_eq!(
-        by(&mut state, "eve", set_password("eve", Some(1))),
-        Err(CommandError::UserChanged),
-        "the password that was checked is gone"
-    );
+    assert_eq!((eve.created_at_ms, eve.updated_at_ms, &**eve.hash.expose()), (5, 9, "another hash"));
+    let stale = || set_password("eve", Some("hash of eve"));
+    assert_eq!(by(&mut state, "eve", stale()), Err(CommandError::UserChanged), "the password that was checked is gone");
+    by(&mut state, "ann", delete_user("eve")).expect("deleted");
+    by(&mut state, "ann", Command::CreateUser { user: UserRecord { hash: StoredHash::new("new".into()), ..user("eve", &[]) } })
+        .expect("anew");
+    assert_eq!(by(&mut state, "eve", stale()), Err(CommandError::UserChanged), "it was that of another of the name");
 }
 
 #[test]
@@ -211,9 +212,9 @@ fn users_are_in_the_dump_which_older_programs_do_not_read() {
     let text = String::from_utf8(bytes).expect("JSON");
     assert!(text.starts_with(r#"{"v":3,"#), "{text}");
     let golden = concat!(
-        r#"{"tenant":"default","username":"admin","hash":"hash of admin","is_root":true,"created_at_ms":5,"updated_at_ms":5,"revision":1},"#,
-        r#"{"tenant":"default","username":"ann","hash":"hash of ann","grants":[{"action":"admin"}],"created_at_ms":5,"updated_at_ms":5,"revision":1},"#,
-        r#"{"tenant":"default","username":"eve","hash":"hash of eve","grants":[{"action":"consume","patterns":["a*","b"]}],"created_at_ms":5,"updated_at_ms":9,"revision":2}"#,
+        r#"{"tenant":"default","username":"admin","hash":"hash of admin","is_root":true,"created_at_ms":5,"updated_at_ms":5},"#,
+        r#"{"tenant":"default","username":"ann","hash":"hash of ann","grants":[{"action":"admin"}],"created_at_ms":5,"updated_at_ms":5},"#,
+        r#"{"tenant":"default","username":"eve","hash":"hash of eve","grants":[{"action":"consume","patterns":["a*","b"]}],"created_at_ms":5,"updated_at_ms":9}"#,
     );
     assert!(text.contains(golden), "{text}");
     assert_eq!(super::super::State::default().level(), veena_contract::FeatureLevel::FIRST);
@@ -225,8 +226,8 @@ fn the_log_carries_the_caller_in_a_form_that_stays() {
     let text = |caller: Option<&str>, command| encode(Operation::catalog(caller.map(user_name), command)).expect("JSON").get().to_owned();
     let golden = r#"{"v":3,"op":{"catalog_by":{"caller":"joe","command":{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}}"#;
     assert_eq!(text(Some("joe"), delete("a", 1)), golden);
-    let golden = r#"{"v":3,"op":{"catalog":{"command":"set_password","tenant":"default","username":"joe","hash":"another hash","checked":4,"at_ms":9}}}"#;
-    assert_eq!(text(None, set_password("joe", Some(4))), golden);
+    let golden = r#"{"v":3,"op":{"catalog":{"command":"set_password","tenant":"default","username":"joe","hash":"another hash","checked":"old hash","at_ms":9}}}"#;
+    assert_eq!(text(None, set_password("joe", Some("old hash"))), golden);
     assert!(text(None, delete("a", 1)).starts_with(r#"{"v":1,"#), "without a caller it is what it was");
 
     let mut state = with_users();
