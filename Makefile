@@ -53,7 +53,7 @@ sim: rocksdb ## simulated crashes over many seeds (SEEDS=200) of one node or, NO
 	cargo run --locked --package veena-loadtest-sim -- meta --nodes $(NODES) --seed 1
 	cargo run --locked --package veena-loadtest-sim -- sweep --nodes $(NODES) --seeds $(SEEDS) $(ARGS)
 
-sabotage: rocksdb ## bugs planted on purpose, each of which a simulated seed must find
+sabotage: rocksdb ## bugs planted on purpose, each of which a simulated seed must find, or tests of the engine
 	.ci/gates/55-sabotage $(ARGS)
 
 chaos: rocksdb tools-test ## real nodes under kill -9, stops, failed syncs, full disks and, NODES=3, cut cables, with a ledger (MINUTES=10)

@@ -15,6 +15,8 @@ use crate::output::Failure;
 const NAME: &str = "admin";
 /// How long the root admin may take to be created, once the nodes are ready.
 const CREATED_WITHIN: Duration = Duration::from_secs(10);
+/// The same where a start before this one kept the password, and so has most likely created it.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The password that is kept in a directory, which is created if it is not there.
@@ -63,7 +65,7 @@ impl Kept {
     /// Waits until the root admin is there, and tells whether this is the password. Asked again and again it counts as one wrong password.
     async fn works(&self, url: &str) -> bool {
         let Ok(client) = Client::builder(url).sign_in(NAME, self.0.password.expose()).build() else { return false };
-        let until = Instant::now() + CREATED_WITHIN;
+        let until = Instant::now() + if self.0.is_new { CREATED_WITHIN } else { SEEN_WITHIN };
         loop {
             match client.user(NAME).await {
                 Ok(_) => return true,

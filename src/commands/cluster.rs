@@ -41,7 +41,7 @@ pub enum ClusterCommand {
         #[arg(long)]
         yes_lose_what_only_it_has: bool,
     },
-    /// Copy the metadata into a file: topics, schemas, links, owners; no message.
+    /// Copy the metadata into a file: topics, schemas, links, owners, users with the hashes of their passwords; no message.
     Backup(lives::BackupArgs),
     /// Found the cluster anew from a backup, on a node that does not run.
     ///

@@ -203,15 +203,21 @@ async fn a_segment_that_cannot_be_sealed_for_its_move_costs_no_commit_its_answer
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_node_without_room_for_a_copy_beside_its_reserve_takes_none() {
+/// A cluster with so many messages, whose node `c` keeps 60,000 bytes of its disk free.
+async fn with_a_reserve(messages: usize) -> Cluster {
     let mut cluster = Cluster::start_lagging(1).await;
     cluster.members[2].config.disk_reserve_bytes = 60_000;
     cluster.kill("c");
     cluster.revive("c").await;
     cluster.catalog.put(spread());
     seen_by_all().await;
-    put_each(&cluster, 20).await;
+    put_each(&cluster, messages).await;
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_room_for_a_copy_beside_its_reserve_takes_none() {
+    let cluster = with_a_reserve(20).await;
     let disk = disk(&cluster, "c").clone();
     let used = disk.space("/data".as_ref()).expect("told");
     disk.set_capacity(used.total - used.available + 150_000);
@@ -230,13 +236,7 @@ async fn a_node_without_room_for_a_copy_beside_its_reserve_takes_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_finds_the_room_gone_ends_and_leaves_nothing_behind() {
-    let mut cluster = Cluster::start_lagging(1).await;
-    cluster.members[2].config.disk_reserve_bytes = 60_000;
-    cluster.kill("c");
-    cluster.revive("c").await;
-    cluster.catalog.put(spread());
-    seen_by_all().await;
-    put_each(&cluster, 60).await;
+    let cluster = with_a_reserve(60).await;
     let disk = disk(&cluster, "c").clone();
     cluster.net.fail_op("c", "b", PeerOp::OWNER_COPY, Fault::Delay(Duration::from_millis(500)));
     begin(&cluster, "c", 7);

@@ -59,10 +59,10 @@ keys! {
     "http.max_connections" "VEENA_HTTP_MAX_CONNECTIONS" - "how many connections may be open; 0 is no bound"
         => |c, raw| c.http.max_connections = raw.whole()? => |c| c.http.max_connections.shown();
     "http.max_consume_in_flight_per_identity" "VEENA_HTTP_MAX_CONSUME_IN_FLIGHT_PER_IDENTITY" -
-        "how many messages one client address may be waiting for at once; 0 is no bound"
+        "how many messages one user (with security off, one client address) may be waiting for at once; 0 is no bound"
         => |c, raw| c.http.max_consume_in_flight_per_identity = raw.whole()? => |c| c.http.max_consume_in_flight_per_identity.shown();
     "http.max_produce_in_flight_per_identity" "VEENA_HTTP_MAX_PRODUCE_IN_FLIGHT_PER_IDENTITY" -
-        "how many produces one client address may have in flight; 0 is no bound"
+        "how many produces one user (with security off, one client address) may have in flight; 0 is no bound"
         => |c, raw| c.http.max_produce_in_flight_per_identity = raw.whole()? => |c| c.http.max_produce_in_flight_per_identity.shown();
     "http.max_batch_body_bytes_in_flight" "VEENA_HTTP_MAX_BATCH_BODY_BYTES_IN_FLIGHT" -
         "how many bytes of batch bodies over 1 MiB may be in memory at once"
@@ -129,7 +129,7 @@ keys! {
         "callers are users, and may do what was granted to them; with `false` everybody who reaches the port may do everything"
         => |c, raw| c.security.enabled = raw.truth()? => |c| c.security.enabled.shown();
     "security.admin_password" "VEENA_ADMIN_PASSWORD" -
-        "the password of the user `admin`, whom the first leader creates once; without it one is made up and logged, once. Not looked at any more when `admin` exists, and not taken from the file with settings"
+        "the password of the user `admin`, whom the first leader creates once; without it one is made up and kept in the file `admin-password` in the data directory, which the log names. Not looked at any more when `admin` exists, and not taken from the file with settings"
         => |c, raw| c.security.admin_password = Some(admin_password(raw)?) => |_c| String::new();
     "storage.slow_flush" "VEENA_SLOW_FLUSH" "slow-flush" "added to each sync, to measure what a slow volume would do"
         => |c, raw| c.slow_flush = raw.duration()? => |c| c.slow_flush.shown();
