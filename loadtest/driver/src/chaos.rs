@@ -30,6 +30,9 @@ use probe::Probe;
 
 /// How late the node's timers may be on a machine shared with its clients and other work.
 pub const TIMER_SLACK: Duration = Duration::from_millis(50);
+/// What a node says when it could not tell a client in time what became of its request: any fault may do that, and the ledger judges
+/// what became of it.
+const UNKNOWN_OUTCOME: &str = "what became of a request is not known";
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A run under faults.
@@ -176,7 +179,8 @@ pub async fn run(plan: &ChaosPlan) -> anyhow::Result<ChaosReport> {
     if !verdict.is_clean() {
         keep_history(&plan.dir, &history)?;
     }
-    let provoked = faults.keys().flat_map(|fault| fault.log_texts().iter().copied());
+    let hurt = (!faults.is_empty()).then_some(UNKNOWN_OUTCOME);
+    let provoked = faults.keys().flat_map(|fault| fault.log_texts().iter().copied()).chain(hurt);
     let allowed: Vec<&str> = plan.log_allowed.iter().map(String::as_str).chain(provoked).collect();
     let log_lines = logs::unexpected(&log, &allowed)?;
     Ok(ChaosReport {

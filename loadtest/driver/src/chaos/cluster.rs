@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use veena_loadtest_checker::{Event, Label, Op, Rules, check};
 
 use super::probe::{self, Probe};
-use super::{ChaosReport, STOP_DEADLINE, keep_history};
+use super::{ChaosReport, STOP_DEADLINE, UNKNOWN_OUTCOME, keep_history};
 use crate::api::NewTopic;
 use crate::chance::Chance;
 use crate::logs;
@@ -48,8 +48,7 @@ const DRAINS_WITHIN: Duration = Duration::from_secs(480);
 /// Texts of warnings that every node of such a run logs.
 const LOG_TEXTS: &[&str] = &[
     "other machines are let in and security is off",
-    // An owner that is killed, frozen or cut off leaves acks unanswered, and who passed them on says so.
-    "what became of a request is not known",
+    UNKNOWN_OUTCOME,
     "this node was taken out of its cluster",
     // Its target has no room.
     "a move cannot be completed and was aborted",

@@ -9,7 +9,7 @@ use veena_loadtest_checker::{Verdict, check};
 
 use super::probe::{self, Probe, holds};
 use super::volume::Volume;
-use super::{ChaosPlan, STOP_DEADLINE, keep_history, rules, topics};
+use super::{ChaosPlan, STOP_DEADLINE, UNKNOWN_OUTCOME, keep_history, rules, topics};
 use crate::api::{Client, NewTopic};
 use crate::chance::Chance;
 use crate::logs;
@@ -35,6 +35,7 @@ const STARTS: u64 = limits::BALLAST_BYTES / limits::METADATA_OPEN_BYTES;
 
 /// What the node may say when its disk is full.
 pub const LOG_TEXTS: &[&str] = &[
+    UNKNOWN_OUTCOME,
     "the data disk is nearly full: produce is refused",
     "the data disk is full: changes of topics are refused",
     "the data disk is full: room that was held back is used to start",
