@@ -27,8 +27,8 @@ pub(crate) async fn ack(call: &Call<'_>, body: RequestBody) -> Result<Answer, Pr
             let how = how(extend.as_deref())?;
             let handle: ReceiptHandle = handle.parse().map_err(malformed_handle)?;
             let topic = call.topic()?;
-            cluster::confirm_partition(call.state, &topic, Some(handle.partition)).await?;
-            let result = call.state.parts.broker.settle(&call.state.tenant, &topic, handle, how).await;
+            cluster::confirm_partition(call, &topic, Some(handle.partition)).await?;
+            let result = call.state.parts.broker.settle(call.tenant(), &topic, handle, how).await;
             count(call, &result);
             result?;
             Ok(answer::empty(StatusCode::NO_CONTENT))
@@ -70,14 +70,14 @@ async fn ack_batch(call: &Call<'_>, body: RequestBody, extend: Option<&str>) -> 
         return Err(Problem::invalid("receipt_handles required"));
     }
     let topic = call.topic()?;
-    if call.state.topic(&topic).is_none() {
+    if call.known_topic(&topic).is_none() {
         return Err(Problem::topic_not_found());
     }
     let handles: Vec<Result<ReceiptHandle, _>> = list.iter().map(|text| text.parse()).collect();
     let whole: Vec<ReceiptHandle> = handles.iter().filter_map(|handle| handle.as_ref().ok().copied()).collect();
     let furthest = whole.iter().map(|handle| handle.partition).max();
-    cluster::confirm_partition(call.state, &topic, furthest).await?;
-    let settled = call.state.parts.broker.settle_batch(&call.state.tenant, &topic, &whole, how).await;
+    cluster::confirm_partition(call, &topic, furthest).await?;
+    let settled = call.state.parts.broker.settle_batch(call.tenant(), &topic, &whole, how).await;
     settled.iter().for_each(|result| count(call, result));
     let mut settled = settled.into_iter();
     let results = handles.into_iter().map(|handle| {

@@ -6,7 +6,6 @@ use veena_contract::{CatalogView, Command, CommandError, ProposeError, TopicName
 
 use crate::edge::Call;
 use crate::problem::Problem;
-use crate::state::ApiState;
 
 /// Proposes the command that `command` makes of the newest view. A change in between is read again once; the second one is the answer.
 pub(crate) async fn propose(
@@ -21,7 +20,7 @@ pub(crate) async fn propose(
 
 /// Proposes a command on behalf of the caller, whose rights are looked at again where it is applied.
 pub(crate) async fn propose_once(call: &Call<'_>, command: Command) -> Result<Arc<CatalogView>, ProposeError> {
-    call.state.parts.writer.propose_by(call.caller.username().cloned(), command).await
+    call.state.parts.writer.propose_by(call.caller.actor(), command).await
 }
 
 /// Was the command made of something that has changed since?
@@ -29,14 +28,14 @@ pub(crate) fn is_changed(error: &ProposeError) -> bool {
     matches!(error, ProposeError::Refused(CommandError::Changed))
 }
 
-/// The living topic of this name in a view.
-pub(crate) fn topic<'a>(state: &ApiState, view: &'a CatalogView, name: &TopicName) -> Result<&'a Arc<TopicRecord>, Problem> {
-    view.topic(&state.tenant, name).ok_or_else(Problem::topic_not_found)
+/// The caller's living topic of this name in a view.
+pub(crate) fn topic<'a>(call: &Call<'_>, view: &'a CatalogView, name: &TopicName) -> Result<&'a Arc<TopicRecord>, Problem> {
+    view.topic(call.tenant(), name).ok_or_else(Problem::topic_not_found)
 }
 
 /// The same, if the caller may change it.
 pub(crate) fn managed<'a>(call: &Call<'_>, view: &'a CatalogView, name: &TopicName) -> Result<&'a Arc<TopicRecord>, Problem> {
-    let record = topic(call.state, view, name)?;
+    let record = topic(call, view, name)?;
     call.caller.may_manage(record)?;
     Ok(record)
 }

@@ -27,16 +27,16 @@ pub(crate) async fn attach(call: &Call<'_>, body: RequestBody) -> Result<Answer,
         return Err(Problem::invalid("invalid argument: a topic cannot be attached to itself"));
     }
     let delay_ms = topics::delay("delay_ms", asked.delay_ms)?;
-    cluster::confirm(call.state, &child).await?;
+    cluster::confirm(call, &child).await?;
     let view = call.state.view();
-    catalog::topic(call.state, &view, &parent)?;
+    catalog::topic(call, &view, &parent)?;
     catalog::managed(call, &view, &child)?;
     let view = topics::propose_attached(call, &parent, delay_ms, |view, attach| {
         let child_id = catalog::managed(call, view, &child)?.id;
-        Ok(Command::AttachChild { tenant: call.state.tenant.clone(), child: child.clone(), child_id, attach })
+        Ok(Command::AttachChild { tenant: call.tenant().clone(), child: child.clone(), child_id, attach })
     })
     .await?;
-    Ok(answer::json(StatusCode::OK, &shape::topic(&view, catalog::topic(call.state, &view, &parent)?)))
+    Ok(answer::json(StatusCode::OK, &shape::topic(&view, catalog::topic(call, &view, &parent)?)))
 }
 
 /// The contract has this route and those of users answer 400 where others answer 413.
@@ -51,8 +51,8 @@ pub(crate) fn too_large_is_400(mut problem: Problem) -> Problem {
 pub(crate) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let name = call.topic()?;
     let view = call.state.view();
-    let record = catalog::topic(call.state, &view, &name)?;
-    let lags = call.state.parts.broker.child_lags(&call.state.tenant, &name, &record.children).await;
+    let record = catalog::topic(call, &view, &name)?;
+    let lags = call.state.parts.broker.child_lags(call.tenant(), &name, &record.children).await;
     let children = lags
         .into_iter()
         .map(|lag| Child {
@@ -70,7 +70,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
 pub(crate) async fn detach(call: &Call<'_>) -> Result<Answer, Problem> {
     topics::force(call)?;
     let (parent, child) = (call.topic()?, call.child()?);
-    let command = Command::DetachChild { tenant: call.state.tenant.clone(), parent, child };
+    let command = Command::DetachChild { tenant: call.tenant().clone(), parent, child };
     catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

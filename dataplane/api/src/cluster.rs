@@ -110,7 +110,7 @@ pub(crate) async fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
     let is_detailed = flag(call, "detail")?;
     let view = call.state.view();
     let cluster = call.state.parts.cluster.as_deref().filter(|_| is_detailed);
-    let moves = view.moves().filter(|(topic, ..)| topic.tenant == call.state.tenant);
+    let moves = view.moves().filter(|(topic, ..)| topic.tenant == *call.tenant());
     let moves = moves.map(|(topic, index, owner, moving)| move_shown(cluster, &view, topic, index, owner, moving));
     let mut answer = ClusterMoves { moves: moves.collect(), aborted: Vec::new() };
     if let Some(cluster) = cluster {
@@ -278,9 +278,9 @@ pub(crate) async fn abort(call: &Call<'_>) -> Result<Answer, Problem> {
     let target = query::first(call.query(), "target").map_err(|error| Problem::malformed(format!("invalid target: {error}")))?;
     let name = call.topic()?;
     let index: PartitionIndex = call.second.parse().map(PartitionIndex).map_err(|_| Problem::invalid("invalid partition"))?;
-    confirm(call.state, &name).await?;
+    confirm(call, &name).await?;
     let view = call.state.parts.leader.confirmed_view().await?;
-    let topic = catalog::topic(call.state, &view, &name)?;
+    let topic = catalog::topic(call, &view, &name)?;
     let no_move = || Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, format!("no move of {name}/{index} is under way"));
     let owner = topic.owner_of(index).ok_or_else(no_move)?;
     let moving = owner.moving.as_ref().ok_or_else(no_move)?;
@@ -365,18 +365,18 @@ fn serving(members: &[Member], me: &NodeId) -> Vec<NodeId> {
 
 /// Makes sure that a topic which this node does not know is not one that it does not know *yet*: "not found" is said only of what is not
 /// there according to the leader. Afterwards the newest view shows what there is.
-pub(crate) async fn confirm(state: &ApiState, name: &TopicName) -> Result<(), Problem> {
-    if state.parts.cluster.is_some() && state.topic(name).is_none() {
-        state.parts.leader.confirmed_view().await?;
+pub(crate) async fn confirm(call: &Call<'_>, name: &TopicName) -> Result<(), Problem> {
+    if call.state.parts.cluster.is_some() && call.known_topic(name).is_none() {
+        call.state.parts.leader.confirmed_view().await?;
     }
     Ok(())
 }
 
 /// The same for a partition beyond those that this node knows of: only the leader knows that there is none.
-pub(crate) async fn confirm_partition(state: &ApiState, name: &TopicName, partition: Option<PartitionIndex>) -> Result<(), Problem> {
-    let is_beyond = |index: PartitionIndex| state.topic(name).is_some_and(|record| index.get() >= record.partitions);
-    if state.parts.cluster.is_some() && partition.is_some_and(is_beyond) {
-        state.parts.leader.confirmed_view().await?;
+pub(crate) async fn confirm_partition(call: &Call<'_>, name: &TopicName, partition: Option<PartitionIndex>) -> Result<(), Problem> {
+    let is_beyond = |index: PartitionIndex| call.known_topic(name).is_some_and(|record| index.get() >= record.partitions);
+    if call.state.parts.cluster.is_some() && partition.is_some_and(is_beyond) {
+        call.state.parts.leader.confirmed_view().await?;
     }
     Ok(())
 }

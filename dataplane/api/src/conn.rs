@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
-use veena_contract::{Username, limits};
+use veena_contract::{Actor, limits};
 
 /// Something that rides on an answer: it counts once the socket has taken the answer, and is released when dropped before.
 pub(crate) trait Written: Send + 'static {
@@ -221,24 +221,26 @@ impl Identities {
 /// The identities of users. One that is forgotten and comes again counts from zero, so only those go that nobody holds.
 #[derive(Default)]
 pub(crate) struct Users {
-    seen: RwLock<BTreeMap<Username, Arc<Identity>>>,
+    seen: RwLock<BTreeMap<Actor, Arc<Identity>>>,
 }
 
 impl Users {
-    pub(crate) fn of(&self, name: &Username) -> Arc<Identity> {
-        if let Some(identity) = self.seen.read().get(name) {
+    pub(crate) fn of(&self, user: &Actor) -> Arc<Identity> {
+        if let Some(identity) = self.seen.read().get(user) {
             return Arc::clone(identity);
         }
         let mut seen = self.seen.write();
         if seen.len() >= limits::VERIFIED_USERS_MAX {
             seen.retain(|_, identity| Arc::strong_count(identity) > 1);
         }
-        Arc::clone(seen.entry(name.clone()).or_default())
+        Arc::clone(seen.entry(user.clone()).or_default())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use veena_contract::{TenantId, Username};
+
     use super::*;
 
     impl Written for Arc<AtomicUsize> {
@@ -296,7 +298,8 @@ mod tests {
     #[test]
     fn users_are_counted_by_name_and_forgotten_only_when_nobody_holds_them() {
         let users = Users::default();
-        let name = |number: usize| Username::parse(&format!("u{number}")).expect("a name");
+        let name =
+            |number: usize| Actor { tenant: TenantId::default_tenant(), username: Username::parse(&format!("u{number}")).expect("a name") };
         let held = users.of(&name(0));
         assert!(Arc::ptr_eq(&held, &users.of(&name(0))) && !Arc::ptr_eq(&held, &users.of(&name(1))));
         for number in 0..=limits::VERIFIED_USERS_MAX {

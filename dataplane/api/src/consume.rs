@@ -36,7 +36,7 @@ pub(crate) async fn consume(call: &Call<'_>) -> Result<Answer, Problem> {
     let identity = call.identity();
     let count = asked.max.unwrap_or(1);
     let _in_flight = identity.as_ref().map(|identity| identity.consume(count, cap).ok_or_else(too_many)).transpose()?;
-    cluster::confirm_partition(call.state, &topic, asked.partition).await?;
+    cluster::confirm_partition(call, &topic, asked.partition).await?;
     let mut answer = match asked.from {
         From::Queue => lease(call, topic, &asked).await?,
         From::Replay(partition, offset) => Box::pin(replay(call, topic, partition, offset)).await?,
@@ -55,7 +55,7 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
         return Err(ConsumeError::Stopping.into());
     }
     let request = ConsumeRequest {
-        tenant: state.tenant.clone(),
+        tenant: call.tenant().clone(),
         topic: topic.clone(),
         partition: asked.partition,
         messages_max: asked.max.unwrap_or(1),
@@ -135,7 +135,7 @@ fn write_batch(out: &mut Vec<u8>, topic: &TopicName, leased: &Deliveries) -> usi
 }
 
 async fn replay(call: &Call<'_>, topic: TopicName, partition: PartitionIndex, offset: Offset) -> Result<Answer, Problem> {
-    let found = call.state.parts.broker.replay(&call.state.tenant, &topic, partition, offset).await?;
+    let found = call.state.parts.broker.replay(call.tenant(), &topic, partition, offset).await?;
     let Some(message) = found else { return Ok(answer::empty(StatusCode::NO_CONTENT)) };
     let mut out = Vec::new();
     message_json::write(&mut out, topic.as_str(), &message);

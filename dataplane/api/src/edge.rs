@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
 use tracing::{error, warn};
-use veena_contract::{ErrorCode, TopicName};
+use veena_contract::{ErrorCode, TenantId, TopicName, TopicRecord};
 
 use crate::answer::Answer;
 use crate::body::{self, BodyLimits, RequestBody};
@@ -46,6 +46,16 @@ impl Call<'_> {
         TopicName::parse(&self.second).map_err(|_| Problem::topic_not_found())
     }
 
+    /// Whose things this request is about: the caller's alone.
+    pub(crate) fn tenant(&self) -> &TenantId {
+        self.caller.tenant().unwrap_or(&self.state.tenant)
+    }
+
+    /// The caller's topic of this name, as far as this node knows.
+    pub(crate) fn known_topic(&self, name: &TopicName) -> Option<Arc<TopicRecord>> {
+        self.state.view().topic(self.tenant(), name).cloned()
+    }
+
     pub(crate) fn query(&self) -> Option<&str> {
         self.parts.uri.query()
     }
@@ -63,8 +73,8 @@ impl Call<'_> {
 
     /// Whose requests in flight this one counts with.
     pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
-        match self.caller.username() {
-            Some(name) => Some(self.state.users.of(name)),
+        match self.caller.actor() {
+            Some(actor) => Some(self.state.users.of(&actor)),
             None => self.conn.map(|conn| Arc::clone(&conn.identity)),
         }
     }
@@ -183,9 +193,9 @@ async fn confirm_topic(call: &Call<'_>) -> Result<(), Problem> {
     // An invalid name is the handler's to refuse.
     if call.state.parts.cluster.is_some()
         && let Ok(name) = TopicName::parse(&call.topic)
-        && call.state.topic(&name).is_none()
+        && call.known_topic(&name).is_none()
     {
-        Box::pin(cluster::confirm(call.state, &name)).await?;
+        Box::pin(cluster::confirm(call, &name)).await?;
     }
     Ok(())
 }

@@ -41,13 +41,13 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     if payload.is_empty() {
         return Err(Problem::invalid("message required"));
     }
-    cluster::confirm_partition(call.state, &topic, asked.partition).await?;
+    cluster::confirm_partition(call, &topic, asked.partition).await?;
     check_schema(call, &topic, asked.partition, &payload).await?;
     let is_keyed = idempotency_key.is_some();
     let message = NewMessage { key: asked.key, partition: asked.partition, headers, idempotency_key, payload };
     match asked.wait_for {
         WaitFor::Wal if !is_keyed => {
-            call.state.parts.broker.produce(&call.state.tenant, &topic, message).await?;
+            call.state.parts.broker.produce(call.tenant(), &topic, message).await?;
             Ok(answer::empty(StatusCode::ACCEPTED))
         }
         wait_for => {
@@ -62,7 +62,7 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
 }
 
 async fn committed(call: &Call<'_>, topic: &TopicName, message: NewMessage) -> Result<Committed, Problem> {
-    let whole = call.state.parts.broker.produce_committed(&call.state.tenant, topic, vec![message]).await;
+    let whole = call.state.parts.broker.produce_committed(call.tenant(), topic, vec![message]).await;
     let mut results = whole.map_err(|error| Problem::from(error.error))?;
     Ok(results.pop().unwrap_or(Err(ProduceError::OutcomeUnknown))?)
 }
@@ -78,7 +78,7 @@ fn committed_body(committed: &Committed) -> bodies::Committed {
 
 /// Only a topic with a schema is looked up here; the engine looks for itself.
 async fn check_schema(call: &Call<'_>, topic: &TopicName, partition: Option<PartitionIndex>, payload: &Bytes) -> Result<(), Problem> {
-    let Some(record) = call.state.topic(topic).filter(|record| record.schema().is_some()) else { return Ok(()) };
+    let Some(record) = call.known_topic(topic).filter(|record| record.schema().is_some()) else { return Ok(()) };
     if record.parent.as_ref().is_some_and(|link| link.delay_ms > 0) {
         return Err(ProduceError::DelayedChild.into());
     }

@@ -50,8 +50,8 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let packed = body::read(body, bounds).await?;
     let (messages, _reserved) = read_messages(packed, encoding, reserved).await?;
     let furthest = messages.iter().filter_map(|message| message.partition).max();
-    cluster::confirm_partition(call.state, &topic, furthest).await?;
-    let record = call.state.topic(&topic).ok_or_else(Problem::topic_not_found)?;
+    cluster::confirm_partition(call, &topic, furthest).await?;
+    let record = call.known_topic(&topic).ok_or_else(Problem::topic_not_found)?;
     if record.parent.as_ref().is_some_and(|link| link.delay_ms > 0) {
         return Err(ProduceError::DelayedChild.into());
     }
@@ -74,10 +74,10 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let count = messages.len();
     let accepted = BatchAccepted { accepted: count as u64 };
     if wait_for == WaitFor::Wal && messages.iter().all(|message| message.idempotency_key.is_none()) {
-        call.state.parts.broker.produce_batch(&call.state.tenant, &topic, messages).await?;
+        call.state.parts.broker.produce_batch(call.tenant(), &topic, messages).await?;
         return Ok(answer::json(StatusCode::ACCEPTED, &accepted));
     }
-    let results = call.state.parts.broker.produce_committed(&call.state.tenant, &topic, messages).await?;
+    let results = call.state.parts.broker.produce_committed(call.tenant(), &topic, messages).await?;
     let is_replayed = results.iter().all(|result| result.as_ref().is_ok_and(|committed| committed.is_replayed));
     let answer = match wait_for {
         WaitFor::Wal => {

@@ -6,7 +6,7 @@ use http::StatusCode;
 use veena_auth::{
     Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_see,
 };
-use veena_contract::{CatalogView, ErrorCode, Grants, TopicName, TopicRecord, UserRecord, Username};
+use veena_contract::{Actor, CatalogView, ErrorCode, Grants, TenantId, TopicName, TopicRecord, UserRecord, Username};
 
 use crate::catalog;
 use crate::edge::Call;
@@ -56,7 +56,7 @@ impl Caller {
     /// There is no such user any more, or the password is another.
     pub(crate) fn of(state: &ApiState, known: &UserRecord) -> Result<Self, Problem> {
         let view = state.view();
-        let record = view.user(&state.tenant, &known.username).filter(|record| record.hash == known.hash);
+        let record = view.user(&known.tenant, &known.username).filter(|record| record.hash == known.hash);
         let record = Arc::clone(record.ok_or_else(Problem::unauthenticated)?);
         let principal = Principal { username: record.username.clone(), is_root: record.is_root, grants: record.grants.clone() };
         Ok(Self::User(record, principal))
@@ -78,6 +78,22 @@ impl Caller {
         match self {
             Self::Anybody => None,
             Self::User(record, _) => Some(&record.username),
+        }
+    }
+
+    /// Whose things the caller's are, if anybody was asked for.
+    pub(crate) fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Anybody => None,
+            Self::User(record, _) => Some(&record.tenant),
+        }
+    }
+
+    /// On whose behalf changes are made.
+    pub(crate) fn actor(&self) -> Option<Actor> {
+        match self {
+            Self::Anybody => None,
+            Self::User(record, _) => Some(record.actor()),
         }
     }
 
@@ -173,7 +189,7 @@ pub(crate) fn check_topic(call: &Call<'_>, need: Need) -> Result<(), Problem> {
         return Ok(());
     }
     let view = call.state.view();
-    let topic = catalog::topic(call.state, &view, &call.topic()?)?;
+    let topic = catalog::topic(call, &view, &call.topic()?)?;
     match need {
         Need::See => call.caller.may_see(topic),
         Need::ManageEither if child_is_theirs(call, &view) => Ok(()),
@@ -182,6 +198,6 @@ pub(crate) fn check_topic(call: &Call<'_>, need: Need) -> Result<(), Problem> {
 }
 
 fn child_is_theirs(call: &Call<'_>, view: &CatalogView) -> bool {
-    let child = call.child().and_then(|name| catalog::topic(call.state, view, &name).cloned());
+    let child = call.child().and_then(|name| catalog::topic(call, view, &name).cloned());
     child.and_then(|child| call.caller.may_manage(&child)).is_ok()
 }

@@ -6,9 +6,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use veena_auth::Authenticator;
 use veena_broker::engine::Broker;
-use veena_contract::{
-    Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, Quiet, TenantId, TopicName, TopicRecord, WallClock,
-};
+use veena_contract::{Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, Quiet, TenantId, WallClock};
 
 use crate::budget::Budget;
 use crate::config::ApiConfig;
@@ -56,6 +54,7 @@ pub struct Inner {
     /// Bounds what is logged of requests that failed.
     pub(crate) failure_lines: Mutex<Quiet>,
     pub(crate) unknown_lines: Mutex<Quiet>,
+    /// Whose things are served to a caller whom nobody asked for.
     pub(crate) tenant: TenantId,
     /// Cancelled once the node has been told to stop: probes turn red and parked consumers are answered.
     pub(crate) stopping: CancellationToken,
@@ -94,10 +93,6 @@ impl ApiState {
 
     pub(crate) fn view(&self) -> Arc<CatalogView> {
         self.0.parts.catalog.view()
-    }
-
-    pub(crate) fn topic(&self, name: &TopicName) -> Option<Arc<TopicRecord>> {
-        self.view().topic(&self.0.tenant, name).cloned()
     }
 }
 

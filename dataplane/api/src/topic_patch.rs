@@ -23,7 +23,7 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await?;
     let asked: PatchTopic = json::decode(&body)?;
     let patch = Patch::check(call, &asked).await?;
-    catalog::topic(call.state, &call.state.view(), &name)?;
+    catalog::topic(call, &call.state.view(), &name)?;
     patch.apply_bounds(call, &name).await?;
     if let Some(partitions) = patch.partitions {
         let places = Places::find(call.state).await;
@@ -39,7 +39,7 @@ pub(crate) async fn patch(call: &Call<'_>, body: RequestBody) -> Result<Answer, 
         apply_schema(call, &name, document, patch.schema_base_version).await?;
     }
     let view = call.state.view();
-    let record = catalog::topic(call.state, &view, &name)?;
+    let record = catalog::topic(call, &view, &name)?;
     Ok(answer::json(StatusCode::OK, &shape::topic(&view, record)))
 }
 
@@ -142,7 +142,7 @@ impl Patch {
 async fn apply_schema(call: &Call<'_>, name: &TopicName, document: &Arc<str>, base: Option<u32>) -> Result<(), Problem> {
     // Two looks: one to see that there is something to do, one inside the proposal to be sure of what it was compared with.
     let view = call.state.view();
-    if compare(catalog::topic(call.state, &view, name)?, document, base)? == Change::None {
+    if compare(catalog::topic(call, &view, name)?, document, base)? == Change::None {
         return Ok(());
     }
     catalog::propose(call, |view| {

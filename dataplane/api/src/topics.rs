@@ -68,7 +68,7 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
 async fn may_create(call: &Call<'_>, name: &TopicName, parent: Option<&TopicName>) -> Result<(), Problem> {
     call.caller.may(Action::Create, name)?;
     if let Some(parent) = parent {
-        cluster::confirm(call.state, parent).await?;
+        cluster::confirm(call, parent).await?;
         catalog::managed(call, &call.state.view(), parent)?;
     }
     Ok(())
@@ -81,7 +81,7 @@ fn placed(places: &Places, view: &CatalogView, topic: TopicRecord, parent: &[Own
 }
 
 fn created(call: &Call<'_>, view: &CatalogView, name: &TopicName, change: fn(Topic) -> Topic) -> Result<Answer, Problem> {
-    let record = catalog::topic(call.state, view, name)?;
+    let record = catalog::topic(call, view, name)?;
     Ok(answer::json(StatusCode::CREATED, &change(shape::topic(view, record))))
 }
 
@@ -105,8 +105,8 @@ pub(crate) async fn propose_attached(
 
 /// Mints a link to `parent` that starts at the parent's high watermarks as they are now.
 async fn attachment(call: &Call<'_>, parent: &TopicName, delay_ms: u64) -> Result<Attachment, Problem> {
-    let parent_id = catalog::topic(call.state, &call.state.view(), parent)?.id;
-    let attach_offsets = call.state.parts.broker.attach_offsets(&call.state.tenant, parent).await?;
+    let parent_id = catalog::topic(call, &call.state.view(), parent)?.id;
+    let attach_offsets = call.state.parts.broker.attach_offsets(call.tenant(), parent).await?;
     let (epoch, stream) = (AttachEpoch(call.random()), StreamId(call.state.parts.entropy.next_u128()));
     Ok(Attachment { parent: parent.clone(), parent_id, epoch, stream, delay_ms, attach_offsets })
 }
@@ -116,7 +116,7 @@ fn new_record(call: &Call<'_>, name: &TopicName, asked: &CreateTopic) -> Result<
     let defaults = &state.config.topics;
     let or_default = |value: Option<u64>, default: u64| value.filter(|value| *value > 0).unwrap_or(default);
     Ok(TopicRecord {
-        tenant: state.tenant.clone(),
+        tenant: call.tenant().clone(),
         name: name.clone(),
         id: TopicId(0),
         partitions: partitions(state, asked.partitions)?,
@@ -230,7 +230,7 @@ pub(crate) fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let token = query::first(call.query(), "page_token").map_err(malformed)?.filter(|text| !text.is_empty());
     let after = token.map(|token| TopicName::parse(&token)).transpose().map_err(|_| Problem::invalid("invalid page_token"))?;
     let view = call.state.view();
-    let tenant = &call.state.tenant;
+    let tenant = call.tenant();
     let from = match after {
         Some(name) => Bound::Excluded((tenant.clone(), name)),
         None => Bound::Included((tenant.clone(), TopicName::parse("-").expect("the least of all names"))),
@@ -250,13 +250,13 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
     let malformed = |error: query::BadEscape| Problem::malformed(format!("invalid partition: {error}"));
     let only = query::first(call.query(), "partition").map_err(malformed)?;
     let only = only.filter(|text| !text.is_empty()).map(|text| produce::partition(&text)).transpose()?;
-    cluster::confirm_partition(call.state, &name, only).await?;
+    cluster::confirm_partition(call, &name, only).await?;
     let view = call.state.view();
-    let record = catalog::topic(call.state, &view, &name)?;
+    let record = catalog::topic(call, &view, &name)?;
     if let Some(partition) = only.filter(|partition| partition.get() >= record.partitions) {
         return Err(ConsumeError::NoSuchPartition { partition: partition.get(), count: record.partitions }.into());
     }
-    let stats = call.state.parts.broker.describe(&call.state.tenant, &name, only).await?;
+    let stats = call.state.parts.broker.describe(call.tenant(), &name, only).await?;
     let first = only.map_or(0, PartitionIndex::get);
     // Of a partition that nobody was ever named for, the owner is the only node there is.
     let owner_of = |index| record.owner_of(PartitionIndex(index)).map_or(&call.state.parts.node, |owner| &owner.node);
@@ -331,7 +331,7 @@ pub(crate) fn force(call: &Call<'_>) -> Result<(), Problem> {
 pub(crate) fn schema(call: &Call<'_>) -> Result<Answer, Problem> {
     let name = call.topic()?;
     let view = call.state.view();
-    let record = catalog::topic(call.state, &view, &name)?;
+    let record = catalog::topic(call, &view, &name)?;
     let versions = record.schemas.iter().map(|s| SchemaEntry { version: s.version.into(), schema: shape::document(&s.document) }).collect();
     let version = record.schema().map_or(0, |schema| schema.version.into());
     Ok(answer::json(StatusCode::OK, &SchemaHistory { topic: name.to_string(), version, versions }))

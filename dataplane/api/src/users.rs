@@ -25,12 +25,12 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let grants = grants(asked.grants.unwrap_or_default())?;
     call.caller.can_confer(&grants)?;
     // A name that is taken is not worth a computation.
-    if call.state.view().user(&call.state.tenant, &username).is_some() {
+    if call.state.view().user(call.tenant(), &username).is_some() {
         return Err(CommandError::UserExists.into());
     }
     let hash = call.state.parts.authenticator.hash(password).await?.into();
     let at_ms = call.state.parts.clock.now_ms();
-    let tenant = call.state.tenant.clone();
+    let tenant = call.tenant().clone();
     let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms };
     let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
@@ -70,13 +70,13 @@ fn named(call: &Call<'_>) -> Result<Username, Problem> {
 }
 
 fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
-    view.user(&call.state.tenant, name).ok_or_else(|| CommandError::UserNotFound.into())
+    view.user(call.tenant(), name).ok_or_else(|| CommandError::UserNotFound.into())
 }
 
 /// `GET /v1/users`.
 pub(crate) fn list(call: &Call<'_>) -> Answer {
     let view = call.state.view();
-    let users: Vec<User> = view.users_of(&call.state.tenant).map(|user| shape(user)).collect();
+    let users: Vec<User> = view.users_of(call.tenant()).map(|user| shape(user)).collect();
     answer::json(StatusCode::OK, &users)
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
 
 /// `DELETE /v1/users/{user}`.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
-    let command = Command::DeleteUser { tenant: call.state.tenant.clone(), username: named(call)? };
+    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)? };
     catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
@@ -103,7 +103,7 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let grants = grants(decode::<SetGrants>(&body)?.grants)?;
     call.caller.can_confer(&grants)?;
-    let (tenant, at_ms) = (call.state.tenant.clone(), call.state.parts.clock.now_ms());
+    let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetGrants { tenant, username: username.clone(), grants, at_ms };
     let view = catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
@@ -120,7 +120,7 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
         Err(_) => Some(check_current(call, asked.current_password).await?),
     };
     let hash = call.state.parts.authenticator.hash(new).await?.into();
-    let (tenant, at_ms) = (call.state.tenant.clone(), call.state.parts.clock.now_ms());
+    let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetPassword { tenant, username, hash, checked, at_ms };
     catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))

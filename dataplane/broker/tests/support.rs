@@ -15,9 +15,9 @@ use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
 use veena_broker::ports::{BrokerConfig, BrokerPorts, Peers};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
+    Actor, AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
     LeaderPort, LogIndex, Move, Offset, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId,
-    TopicName, TopicRecord, Username, WallClock, Witness,
+    TopicName, TopicRecord, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -245,7 +245,7 @@ impl Catalog for FakeCatalog {
 
 impl CatalogWriter for FakeCatalog {
     #[expect(clippy::only_used_in_recursion, reason = "this catalog knows no users")]
-    fn propose_by(&self, caller: Option<Username>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+    fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
         if let Some(leader) = &self.leader {
             return Box::pin(async move {
                 let made = leader.propose_by(caller, command).await;

@@ -11,7 +11,7 @@ use crate::names::TopicName;
 use crate::problem::Effect;
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
 use crate::username::Username;
-use crate::users::UserRecord;
+use crate::users::{Actor, UserRecord};
 
 /// A boxed future, for traits that are used as objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -121,7 +121,7 @@ pub trait CatalogWriter: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ProposeError`], whose effect says whether the change may have been made.
-    fn propose_by(&self, caller: Option<Username>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
+    fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
 
     /// As [`propose_by`](Self::propose_by), for what the node does by itself.
     ///

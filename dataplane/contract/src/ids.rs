@@ -154,6 +154,21 @@ impl TenantId {
         Self(Arc::from(Self::DEFAULT))
     }
 
+    /// The name of a tenant, if it is one: 1 to 63 lower-case letters, digits and hyphens, the first no hyphen.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        const LEN_MAX: usize = 63;
+        let is_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_name = (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(is_char) && !text.starts_with('-');
+        is_name.then(|| Self(Arc::from(text)))
+    }
+
+    /// Is it that one?
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self.0 == *Self::DEFAULT
+    }
+
     /// The tenant's name.
     #[must_use]
     pub fn as_str(&self) -> &str {

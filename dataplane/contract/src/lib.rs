@@ -39,5 +39,5 @@ pub use records::{
     ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
 };
 pub use username::{InvalidUsername, Username};
-pub use users::{Forbidden, StoredHash, UserRecord};
+pub use users::{Actor, Forbidden, StoredHash, UserRecord};
 pub use witness::{Confirmed, Copy, CopyMoved, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

@@ -119,8 +119,10 @@ impl FeatureLevel {
     pub const MOVES: Self = Self(1);
     /// There are users, and changes are made on behalf of them.
     pub const USERS: Self = Self(2);
+    /// There are tenants.
+    pub const TENANTS: Self = Self(3);
     /// What this program knows.
-    pub const CURRENT: Self = Self::USERS;
+    pub const CURRENT: Self = Self::TENANTS;
 }
 
 /// One partition, in the state that the proposer of a command read.

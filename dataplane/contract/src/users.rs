@@ -35,6 +35,15 @@ impl fmt::Debug for StoredHash {
     }
 }
 
+/// Who makes a change: a user of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Actor {
+    /// Whose user it is.
+    pub tenant: TenantId,
+    /// The name.
+    pub username: Username,
+}
+
 /// One user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserRecord {
@@ -57,6 +66,12 @@ pub struct UserRecord {
 }
 
 impl UserRecord {
+    /// The user, as whoever makes a change.
+    #[must_use]
+    pub fn actor(&self) -> Actor {
+        Actor { tenant: self.tenant.clone(), username: self.username.clone() }
+    }
+
     /// May the user do everything?
     #[must_use]
     pub fn is_admin(&self) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use veena_contract::records::Command;
-use veena_contract::{BoxFuture, CatalogView, CatalogWriter, Effect, ProposeError, Username};
+use veena_contract::{Actor, BoxFuture, CatalogView, CatalogWriter, Effect, ProposeError};
 
 use crate::Metastore;
 use crate::state::{Operation, decode_answer, encode};
@@ -38,7 +38,7 @@ impl Metastore {
 }
 
 impl CatalogWriter for Metastore {
-    fn propose_by(&self, caller: Option<Username>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+    fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
         Box::pin(self.commit(Operation::catalog(caller, command)))
     }
 }

@@ -3,8 +3,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use veena_contract::{
-    BoxFuture, Catalog, CatalogView, CatalogWriter, Command, Entropy, LeaderPort, LogIndex, NodeDirectory, NodeId, Ownership,
-    OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, ProposeError, Reroute, StreamId, TenantId, TopicName, TopicRecord, Username,
+    Actor, BoxFuture, Catalog, CatalogView, CatalogWriter, Command, Entropy, LeaderPort, LogIndex, NodeDirectory, NodeId, Ownership,
+    OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, ProposeError, Reroute, StreamId, TenantId, TopicName, TopicRecord,
     WallClock, Witness,
 };
 use veena_storage::disk::Disk;
@@ -36,7 +36,7 @@ impl Catalog for Still {
 }
 
 impl CatalogWriter for Still {
-    fn propose_by(&self, _: Option<Username>, _: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+    fn propose_by(&self, _: Option<Actor>, _: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
         Box::pin(std::future::pending())
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use veena_consensus::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{FeatureLevel, LineageId, LogIndex, Username};
+use veena_contract::{Actor, FeatureLevel, LineageId, LogIndex, TenantId, Username};
 
 use super::State;
 use crate::hold::Held;
@@ -34,6 +34,9 @@ pub(crate) enum Operation {
     Catalog(Box<Command>),
     /// Changes the catalog on behalf of a user, as far as the user may.
     CatalogBy {
+        /// Whose user.
+        #[serde(default = "TenantId::default_tenant", skip_serializing_if = "TenantId::is_default")]
+        tenant: TenantId,
         /// Who.
         caller: Username,
         /// The change.
@@ -43,10 +46,10 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// A change of the catalog, by a user or by the node itself.
-    pub(crate) fn catalog(caller: Option<Username>, command: Command) -> Self {
+    pub(crate) fn catalog(caller: Option<Actor>, command: Command) -> Self {
         let command = Box::new(command);
         match caller {
-            Some(caller) => Self::CatalogBy { caller, command },
+            Some(Actor { tenant, username: caller }) => Self::CatalogBy { tenant, caller, command },
             None => Self::Catalog(command),
         }
     }
@@ -64,7 +67,10 @@ impl Operation {
         match self {
             Self::Lineage(_) => FeatureLevel::FIRST,
             Self::Catalog(command) => command.level(),
-            Self::CatalogBy { command, .. } => command.level().max(FeatureLevel::USERS),
+            Self::CatalogBy { tenant, command, .. } => {
+                let needed = if tenant.is_default() { FeatureLevel::USERS } else { FeatureLevel::TENANTS };
+                command.level().max(needed)
+            }
         }
     }
 }
@@ -115,7 +121,9 @@ impl State {
                 Answer::default()
             }
             Operation::Catalog(command) => Answer { refused: self.apply_at(*command, level_of(envelope.v)).err() },
-            Operation::CatalogBy { caller, command } => Answer { refused: self.apply_by(caller, *command).err() },
+            Operation::CatalogBy { tenant, caller, command } => {
+                Answer { refused: self.apply_by(Actor { tenant, username: caller }, *command).err() }
+            }
         };
         serde_json::to_string(&answer).map_err(|e| e.to_string())
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{CatalogView, FeatureLevel, LineageId, TenantId, TopicId, TopicName, TopicRecord, Username};
+use veena_contract::{Actor, CatalogView, FeatureLevel, LineageId, TenantId, TopicId, TopicName, TopicRecord};
 
 pub use lives::{FormerLife, FormerMember};
 pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
@@ -61,10 +61,10 @@ impl State {
     ///
     /// # Errors
     /// As there; and [`CommandError::Forbidden`] when the user may not.
-    pub fn apply_by(&mut self, caller: Username, mut command: Command) -> Result<(), CommandError> {
+    pub fn apply_by(&mut self, caller: Actor, mut command: Command) -> Result<(), CommandError> {
         self.permit(&caller, &command)?;
         if let Command::CreateTopic { topic, .. } = &mut command {
-            topic.owner = Some(caller.into());
+            topic.owner = Some(caller.username.into());
         }
         self.apply(command)
     }

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
-    AttachEpoch, DrainMark, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex, Reroute,
-    SchemaVersion, StoredHash, StreamId, TenantId, TopicId, TopicName, TopicRecord, UserRecord, Username,
+    Actor, AttachEpoch, DrainMark, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex,
+    Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TopicId, TopicName, TopicRecord, UserRecord, Username,
 };
 
 use super::State;
@@ -426,7 +426,7 @@ fn the_first_lineage_stays() {
 
 #[test]
 fn a_dump_of_a_later_version_or_of_something_else_is_refused() {
-    for bytes in [&b"{\"v\":4,\"applied\":0,\"topics\":[]}"[..], b"", b"{}", b"[1]", b"{\"v\":1}", b"\xff"] {
+    for bytes in [&b"{\"v\":5,\"applied\":0,\"topics\":[]}"[..], b"", b"{}", b"[1]", b"{\"v\":1}", b"\xff"] {
         assert!(State::from_dump(bytes).is_err(), "{bytes:?}");
     }
 }
@@ -460,10 +460,18 @@ fn the_log_carries_operations_in_a_form_that_stays() {
     use super::{Operation, decode_answer, encode};
     let text = |op| encode(op).expect("JSON").get().to_owned();
     assert_eq!(text(Operation::Lineage(LineageId(3))), r#"{"v":1,"op":{"lineage":"00000000000000000000000000000003"}}"#);
-    let delete = Operation::Catalog(Box::new(delete("a", 1)));
+    let by_the_node = Operation::Catalog(Box::new(delete("a", 1)));
     let golden = r#"{"v":1,"op":{"catalog":{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}"#;
-    assert_eq!(text(delete), golden);
+    assert_eq!(text(by_the_node), golden);
     assert_eq!(decode_answer("{}").expect("JSON"), Ok(()));
+    for (tenant, named) in [(TenantId::default_tenant(), ""), (TenantId::parse("acme").expect("a name"), r#""tenant":"acme","#)] {
+        let operation = Operation::catalog(Some(Actor { tenant, username: Username::root() }), delete("a", 1));
+        let v = if named.is_empty() { 3 } else { 4 };
+        let golden = format!(
+            r#"{{"v":{v},"op":{{"catalog_by":{{{named}"caller":"admin","command":{{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}}}}}}"#
+        );
+        assert_eq!(text(operation), golden);
+    }
     let refused = decode_answer(r#"{"refused":{"error":"too_many_children","max":108}}"#).expect("JSON");
     assert_eq!(refused, Err(CommandError::TooManyChildren { max: 108 }));
 }
@@ -473,9 +481,9 @@ fn an_operation_that_is_not_understood_is_not_skipped() {
     use veena_consensus::StateMachine;
     use veena_contract::LogIndex;
     let mut machine = super::CatalogMachine::new(Arc::new(crate::replica::Replica::new()), Arc::default());
-    let later = r#"{"v":4,"op":{"lineage":"00000000000000000000000000000003"}}"#;
+    let later = r#"{"v":5,"op":{"lineage":"00000000000000000000000000000003"}}"#;
     let error = machine.apply(LogIndex(5), later).expect_err("a later version");
-    assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 4"), "{error}");
+    assert!(error.to_string().contains("the command at 5") && error.to_string().contains("version 5"), "{error}");
     for text in [r#"{"v":1,"op":{"unheard_of":1}}"#, "{}", "", "null", r#"{"v":1,"op":{"catalog":{"command":"fly"}}}"#] {
         assert!(machine.apply(LogIndex(6), text).is_err(), "{text}");
     }

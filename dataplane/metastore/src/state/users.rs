@@ -4,15 +4,19 @@
 use std::sync::Arc;
 
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{Action, Forbidden, Grants, StoredHash, TenantId, TopicName, UserRecord, Username, limits};
+use veena_contract::{Action, Actor, Forbidden, Grants, StoredHash, TenantId, TopicName, UserRecord, Username, limits};
 
 use super::State;
 
 impl State {
     /// May this user make this change?
-    pub(super) fn permit(&self, caller: &Username, command: &Command) -> Result<(), CommandError> {
+    pub(super) fn permit(&self, caller: &Actor, command: &Command) -> Result<(), CommandError> {
         let tenant = tenant_of(command);
-        let user = self.view.user(&tenant, caller).ok_or(Forbidden::CallerUnknown)?;
+        let user = self.view.user(&caller.tenant, &caller.username).ok_or(Forbidden::CallerUnknown)?;
+        if caller.tenant != tenant {
+            return Err(Forbidden::CallerUnknown.into());
+        }
+        let caller = &caller.username;
         let administer = || if user.is_admin() { Ok(()) } else { Err(Forbidden::NotAdmin) };
         let confer = |grants: &Grants| if grants.has_admin() && !user.is_root { Err(Forbidden::NotHeld) } else { administer() };
         match command {

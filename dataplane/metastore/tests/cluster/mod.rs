@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use veena_contract::{
-    BoxFuture, CallerGone, Catalog, CatalogWriter, Command, CommandError, FeatureLevel, Grants, LeaderPort, NodeDirectory, NodeId,
+    Actor, BoxFuture, CallerGone, Catalog, CatalogWriter, Command, CommandError, FeatureLevel, Grants, LeaderPort, NodeDirectory, NodeId,
     Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, StoredHash, TenantId,
     TopicId, UserRecord, Username, Witness,
 };
@@ -51,6 +51,11 @@ impl PeerClient for End {
 
 pub fn peer(n: u64) -> PeerAddr {
     PeerAddr { node: NodeId(Arc::from(format!("node-{n}"))), addr: Arc::from(format!("node-{n}:1")) }
+}
+
+/// The root admin, as whoever makes a change.
+fn root_actor() -> Actor {
+    Actor { tenant: TenantId::default_tenant(), username: Username::root() }
 }
 
 pub fn runtime(n: u64) -> Runtime {
@@ -292,7 +297,7 @@ async fn nobody_is_a_user_before_every_member_knows_of_users() {
     let root = || Command::CreateUser {
         user: UserRecord {
             tenant: TenantId::default_tenant(),
-            username: Username::root(),
+            username: root_actor().username,
             hash: StoredHash::new("hash".into()),
             grants: Grants::none(),
             is_root: true,
@@ -304,7 +309,7 @@ async fn nobody_is_a_user_before_every_member_knows_of_users() {
     first.found(&runtime(1)).await.expect("founded");
     let second = open(&listening, 2, &logs[1]).await;
     second.enter(&[peer(1)]).await.expect("a newer program may join older ones");
-    for (caller, command) in [(None, root()), (Some(Username::root()), create(1))] {
+    for (caller, command) in [(None, root()), (Some(root_actor()), create(1))] {
         let error = second.propose_by(caller, command).await.expect_err("the first would not go on");
         assert!(matches!(&error, ProposeError::Unavailable { reason } if reason.contains("older program")), "{error}");
     }
@@ -315,7 +320,7 @@ async fn nobody_is_a_user_before_every_member_knows_of_users() {
     second.propose(root()).await.expect("all understand it");
     let error = first.propose(root()).await.expect_err("there is one already");
     assert!(matches!(error, ProposeError::Refused(CommandError::UserExists)), "{error}");
-    second.propose_by(Some(Username::root()), create(1)).await.expect("the root admin may");
+    second.propose_by(Some(root_actor()), create(1)).await.expect("the root admin may");
     for node in [&first, &second] {
         let view = node.confirmed_view().await.expect("confirmed");
         assert_eq!(view.topic_by_id(TopicId(1)).expect("there").owner.as_deref(), Some("admin"));

@@ -1,11 +1,15 @@
 //! Users, and what is changed on behalf of them.
 
-use veena_contract::{Forbidden, GrantText, LogIndex};
+use veena_contract::{Actor, Forbidden, GrantText, LogIndex};
 
 use super::*;
 
 fn user_name(text: &str) -> Username {
     Username::parse(text).expect("a good name")
+}
+
+fn actor(text: &str) -> Actor {
+    Actor { tenant: TenantId::default_tenant(), username: user_name(text) }
 }
 
 fn grants(of: &[(&str, &[&str])]) -> Grants {
@@ -58,7 +62,7 @@ fn with_users() -> State {
 
 fn by(state: &mut State, caller: &str, command: Command) -> Result<(), CommandError> {
     let before = state.clone();
-    let answer = state.apply_by(user_name(caller), command);
+    let answer = state.apply_by(actor(caller), command);
     assert!(answer.is_ok() || same(&before, state), "a refused command changed something");
     answer
 }
@@ -223,7 +227,7 @@ fn users_are_in_the_dump_which_older_programs_do_not_read() {
 #[test]
 fn the_log_carries_the_caller_in_a_form_that_stays() {
     use super::super::{Operation, encode};
-    let text = |caller: Option<&str>, command| encode(Operation::catalog(caller.map(user_name), command)).expect("JSON").get().to_owned();
+    let text = |caller: Option<&str>, command| encode(Operation::catalog(caller.map(actor), command)).expect("JSON").get().to_owned();
     let golden = r#"{"v":3,"op":{"catalog_by":{"caller":"joe","command":{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}}"#;
     assert_eq!(text(Some("joe"), delete("a", 1)), golden);
     let golden = r#"{"v":3,"op":{"catalog":{"command":"set_password","tenant":"default","username":"joe","hash":"another hash","checked":"old hash","at_ms":9}}}"#;
