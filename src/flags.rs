@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use veena_client::parse_duration;
+use veena_contract::Reroute;
 
 use crate::output::Failure;
 
@@ -44,6 +45,15 @@ pub fn header(text: &str) -> Result<(String, String), String> {
 /// Milliseconds as the HTTP interface takes them.
 pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What becomes of messages for an owner that is down.
+pub fn reroute(text: &str) -> Result<Reroute, String> {
+    match text {
+        "auto" => Ok(Reroute::Auto),
+        "never" => Ok(Reroute::Never),
+        _ => Err("want auto or never".to_owned()),
+    }
 }
 
 /// A document given as itself, as `@file`, or as `-` for the standard input.

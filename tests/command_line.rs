@@ -74,7 +74,9 @@ async fn topics_and_messages_are_handled_from_the_command_line() {
     assert_eq!(shell.ok("sub orders --idle 0s").await, "", "it was stored once");
     assert!(shell.fails("pub orders other --idempotency-key order-1", 1).await.contains("idempotency_key_reused"));
     assert!(shell.fails("pub orders --idempotency-key order-2", 2).await.contains("stands for one message"));
-    assert_eq!(shell.ok("topic edit orders --retention forever").await, "changed orders\n");
+    assert_eq!(shell.ok("topic edit orders --retention forever --dedup-window 1m --reroute never").await, "changed orders\n");
+    let shown = shell.ok("topic info orders").await;
+    assert!(shown.contains("keys remembered for") && shown.contains("1m\n") && shown.contains("its messages wait"), "{shown}");
     assert_eq!(shell.ok("topic rm -f orders").await, "deleted orders\n");
     node.stop(crate::support::STOP_DEADLINE).await.expect("a clean stop");
 }
@@ -95,6 +97,7 @@ async fn a_command_says_why_it_failed_and_ends_with_the_right_code() {
     assert!(shell.fails("topic add a --partitions 0", 2).await.contains("at least one partition"));
     assert!(shell.fails("topic edit nosuch --visibility 1m", 2).await.contains("fixed when a topic is created"));
     assert!(shell.fails("topic add a --delay 1s", 2).await.contains("--parent"));
+    assert!(shell.fails("topic add a --reroute sometimes", 2).await.contains("want auto or never"));
     assert!(shell.fails("topic add a --retention 5", 2).await.contains("want a number with a unit"));
     assert!(shell.fails("frobnicate", 2).await.contains("unrecognized"));
     assert!(shell.fails("-s nonsense:// topic ls", 2).await.contains("server address"));

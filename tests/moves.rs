@@ -96,7 +96,7 @@ async fn the_leader_leaves_under_load_and_everything_it_had_is_served_by_the_oth
     let reading = tokio::spawn(read(staying(), Arc::clone(&is_all_sent)));
 
     let (is_done, text) = veena(&cluster.nodes[first], &["decommission", &name(leaving + 1), "--dry-run"]);
-    assert!(is_done && text.contains("could be taken out; 4 partitions"), "{text}");
+    assert!(is_done && text.contains("could be taken out; 4 partition(s)"), "{text}");
     let (is_done, text) = veena(&cluster.nodes[second], &["decommission", &name(leaving + 1)]);
     assert!(is_done, "{text}");
     until("it takes nothing new", || async {

@@ -155,6 +155,6 @@ fn list_moves(told: &ClusterMoves) -> Outcome {
 
 fn tell(answer: &Decommission) -> Outcome {
     let verdict = if answer.would_decommission { "could be taken out" } else { "cannot be taken out" };
-    output::line(format!("{} {verdict}; {} partitions would be moved away", answer.member, answer.owned_partitions))?;
+    output::line(format!("{} {verdict}; {} partition(s) would be moved away", answer.member, answer.owned_partitions))?;
     answer.reasons.iter().try_for_each(|reason| output::line(format!("{}: {}", reason.code, reason.message)))
 }

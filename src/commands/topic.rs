@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use veena_client::bodies::{AttachChild, CreateTopic, PartitionStats, PatchTopic, Topic, TopicDetail};
 use veena_client::format_duration;
+use veena_contract::Reroute;
 
 use super::Global;
 use crate::flags;
@@ -93,6 +94,12 @@ pub struct AddArgs {
     /// How many messages of one partition may be acked ahead of the first unacked one.
     #[arg(long, value_name = "N")]
     max_acked_ahead: Option<u32>,
+    /// For how long idempotency keys are remembered: at most 1h; 0s remembers none.
+    #[arg(long, value_parser = flags::duration, value_name = "DURATION")]
+    dedup_window: Option<Duration>,
+    /// What becomes of messages for an owner that is down: "auto" sends them to another partition, "never" has them wait.
+    #[arg(long, value_parser = flags::reroute, value_name = "auto|never")]
+    reroute: Option<Reroute>,
     /// Feed it from this topic.
     #[arg(long, value_name = "TOPIC")]
     parent: Option<String>,
@@ -124,6 +131,12 @@ pub struct EditArgs {
     /// How many messages of one partition may be acked ahead of the first unacked one.
     #[arg(long, value_name = "N")]
     max_acked_ahead: Option<u32>,
+    /// For how long idempotency keys are remembered: at most 1h; 0s remembers none.
+    #[arg(long, value_parser = flags::duration, value_name = "DURATION")]
+    dedup_window: Option<Duration>,
+    /// What becomes of messages for an owner that is down: "auto" sends them to another partition, "never" has them wait.
+    #[arg(long, value_parser = flags::reroute, value_name = "auto|never")]
+    reroute: Option<Reroute>,
     /// A new version of the schema: inline, @file, or - for the standard input.
     #[arg(long, value_name = "SCHEMA")]
     schema: Option<String>,
@@ -181,6 +194,8 @@ async fn add(global: &Global, args: AddArgs) -> Outcome {
         visibility_timeout_ms: args.visibility.map(flags::millis),
         max_in_flight_per_partition: args.max_in_flight.map(i64::from),
         max_acked_ahead_per_partition: args.max_acked_ahead.map(i64::from),
+        dedup_window_ms: args.dedup_window.map(flags::millis),
+        reroute: args.reroute,
         schema,
         parent: args.parent,
         fanout_delay_ms: args.delay.map(flags::millis),
@@ -203,6 +218,8 @@ async fn edit(global: &Global, args: EditArgs) -> Outcome {
         retention_bytes: args.retention_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
         max_in_flight_per_partition: args.max_in_flight.map(i64::from),
         max_acked_ahead_per_partition: args.max_acked_ahead.map(i64::from),
+        dedup_window_ms: args.dedup_window.map(flags::millis),
+        reroute: args.reroute,
         partitions: args.partitions.map(i64::from),
         schema,
         schema_base_version: args.schema_base_version.map(i64::from),
@@ -296,6 +313,11 @@ fn show(detail: &TopicDetail) -> Outcome {
         vec!["lease".into(), millis_text(topic.visibility_timeout_ms)],
         vec!["in flight at most".into(), format!("{} per partition", topic.max_in_flight_per_partition)],
         vec!["acked ahead at most".into(), format!("{} per partition", topic.max_acked_ahead_per_partition)],
+        vec!["keys remembered for".into(), millis_text(topic.dedup_window_ms)],
+        vec![
+            "owner down".into(),
+            if topic.reroute == "never" { "its messages wait".into() } else { "another partition takes new messages".into() },
+        ],
         vec!["schema version".into(), if detail.schema_version == 0 { "none".into() } else { detail.schema_version.to_string() }],
     ];
     if topic.retention_bytes > 0 {
