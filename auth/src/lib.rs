@@ -6,6 +6,7 @@
 //! - [`policy`]: what a user may do, given their [`Grants`], and why.
 //! - [`cluster_secret`]: the one secret of a cluster, and what is derived from it.
 //! - [`tls`]: how nodes of a cluster prove to each other that they know it.
+//! - [`sealed`]: secrets that are stored, under keys derived from it.
 //!
 //! This crate must never format a secret, and never compare one but in constant time.
 
@@ -15,6 +16,7 @@ pub mod cluster_secret;
 pub mod password;
 mod permits;
 pub mod policy;
+pub mod sealed;
 pub mod secret;
 mod throttle;
 pub mod tls;
@@ -27,6 +29,7 @@ pub use password::{InvalidPassword, NoRandomness, Password, PasswordHash, Unusab
 pub use policy::{
     Decision, Denied, NotHeld, Principal, Reason, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_see,
 };
+pub use sealed::{KeyRing, Purpose, SealError, Sealed};
 pub use secret::Secret;
 pub use tls::{ClusterIdentity, IdentityError, Proof, Role};
 pub use veena_contract::{Action, Grant, GrantText, Grants, InvalidGrants, InvalidUsername, Pattern, Username};

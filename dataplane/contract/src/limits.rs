@@ -282,6 +282,8 @@ const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
 pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
 /// The longest cluster secret.
 pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
+/// The longest secret that is sealed.
+pub const SEALED_SECRET_BYTES_MAX: usize = 64 * 1024;
 /// How many users there are. Every node holds them all in memory.
 pub const USERS_MAX: usize = 10_000;
 /// The longest user name.
