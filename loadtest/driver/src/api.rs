@@ -4,6 +4,7 @@ mod members;
 mod metrics;
 mod topics;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -141,13 +142,21 @@ pub fn parse_messages(body: &[u8], is_batch: bool) -> anyhow::Result<Vec<Message
 }
 
 /// What a client holds: the nodes it may ask, and a connection to each as long as it lasts. It asks one node as long as that answers.
-#[derive(Debug)]
 pub struct Client {
     nodes: Vec<(SocketAddr, Option<Connection>)>,
     /// The node that is asked next.
     at: usize,
     stays: bool,
+    /// The `Authorization` line, if the nodes ask who sends a request.
+    signs_in: Option<String>,
     timeout: Duration,
+}
+
+/// A password must not be printed.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("nodes", &self.nodes).field("at", &self.at).finish_non_exhaustive()
+    }
 }
 
 impl Client {
@@ -164,7 +173,14 @@ impl Client {
     #[must_use]
     pub fn among(addrs: &[SocketAddr], at: usize) -> Self {
         let nodes = addrs.iter().map(|addr| (*addr, None)).collect();
-        Self { nodes, at: at % addrs.len(), stays: false, timeout: Duration::from_secs(30) }
+        Self { nodes, at: at % addrs.len(), stays: false, signs_in: None, timeout: Duration::from_secs(30) }
+    }
+
+    /// Signs in with this `Authorization` line.
+    #[must_use]
+    pub fn signed_in(mut self, line: &str) -> Self {
+        self.signs_in = Some(line.to_owned());
+        self
     }
 
     /// Asks the same node whatever it answers.
@@ -200,6 +216,8 @@ impl Client {
     /// See [`Exchange`].
     pub async fn call(&mut self, request: &RequestBytes) -> Result<Reply, Exchange> {
         let at = self.at;
+        let signed = self.signs_in.as_ref().map(|line| request.clone().with_header(line));
+        let request = signed.as_ref().unwrap_or(request);
         // A future that is dropped on the way leaves the place as it is, without a connection.
         let answered = Self::exchange(&mut self.nodes[at], self.timeout, request).await;
         if !answered.as_ref().is_ok_and(|reply| reply.status < 500) {

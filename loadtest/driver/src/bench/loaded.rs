@@ -32,7 +32,13 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    async fn drive<C: LoadClient + 'static>(&self, server: &mut Server, filled: u64, make: impl Fn(usize) -> C) -> anyhow::Result<Row> {
+    /// A running server that holds `filled` messages, under load.
+    pub(super) async fn drive<C: LoadClient + 'static>(
+        &self,
+        server: &mut Server,
+        filled: u64,
+        make: impl Fn(usize) -> C,
+    ) -> anyhow::Result<Row> {
         let syncs_before = server.syncs().await;
         let run = Run {
             servers: vec![(server.addr, server.pid())],

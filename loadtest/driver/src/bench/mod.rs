@@ -12,6 +12,7 @@ mod partitions;
 mod reads;
 mod report;
 mod scenario;
+mod secured;
 mod server;
 mod slow;
 mod stalled;

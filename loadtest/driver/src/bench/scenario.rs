@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loaded::{Bench, MESSAGE_BYTES, warm_up};
 use super::report::Row;
 use super::server::{Kind, Server, TOPIC};
-use super::{Options, backlog, cluster, flush, half, idle, parked, partitions, reads, slow, stalled};
+use super::{Options, backlog, cluster, flush, half, idle, parked, partitions, reads, secured, slow, stalled};
 use crate::api::NewTopic;
 use crate::load::{ConsumeAck, Cycle, CycleBatch, Pace, ProduceBatch, ProduceOne};
 use crate::recorder::Recorder;
@@ -39,6 +39,7 @@ enum What {
     SlowFlushRatio,
     Partitions,
     AckUnderReads,
+    Secured,
     Ledger,
     Parked,
     Idle,
@@ -83,6 +84,7 @@ pub const SCENARIOS: &[Scenario] = &[
     usual("slow-flush-ratio", What::SlowFlushRatio, "produce at 256 connections with and without syncs that are 3 ms slower"),
     usual("partitions-1000", What::Partitions, "1,000 partitions with a message a second each, syncs 3 ms slower"),
     usual("ack-under-reads", What::AckUnderReads, "acks on one connection while replays and batch consumers take all they can"),
+    usual("secured-ratio", What::Secured, "produce at 64 connections with security off and on"),
     usual("ledger", What::Ledger, "every answer checked against the contract"),
     special("parked-polls", What::Parked, "10,000 parked long polls beside a bare server that parks"),
     special("idle-partitions", What::Idle, "10,000 partitions used once, then a quiet minute; takes more than two"),
@@ -138,6 +140,7 @@ impl Scenario {
                 return Ok(rows);
             }
             What::SlowFlushRatio => return slow::measure(options).await,
+            What::Secured => return secured::measure(options).await,
             What::Partitions => partitions::measure(options).await?,
             What::AckUnderReads => reads::measure(options).await?,
             What::Ledger => ledger(options).await?,

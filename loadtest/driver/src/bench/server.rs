@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
-use super::Options;
+use super::{Options, secured};
 use crate::api::{Client, NewTopic};
 use crate::http::RequestBytes;
 use crate::load::{ProduceBatch, as_f64};
 use crate::node::{NodeConfig, NodeProcess, Process, free_addr};
 
 pub(super) const TOPIC: &str = "bench";
+/// Of the users of a server that asks who they are.
+pub(super) const ADMIN_PASSWORD: &str = "for this measurement only";
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +65,38 @@ impl Server {
             }
         };
         let mut server = Self { running, addr, client: Client::new(addr), _dir: dir };
-        server.wait_ready().await?;
+        server.wait_for("/readyz").await?;
         if kind == Kind::Veena {
-            let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000, keeps_order: true };
-            server.client.create_topic(&topic).await?;
+            server.create_topic().await?;
         }
         Ok(server)
     }
 
-    async fn wait_ready(&mut self) -> anyhow::Result<()> {
+    /// Veena, asking everybody who they are; the server's own client is the root admin.
+    pub(super) async fn start_secured(options: &Options) -> anyhow::Result<Self> {
+        let dir = tempfile::tempdir_in(&options.dir).context("no directory for data")?;
+        let mut config = node_config(options, dir.path());
+        config.env.push(("VEENA_SECURITY_ENABLED".to_owned(), "true".to_owned()));
+        config.env.push(("VEENA_ADMIN_PASSWORD".to_owned(), ADMIN_PASSWORD.to_owned()));
+        let node = NodeProcess::start(config).await?;
+        let addr = node.addr();
+        let client = Client::new(addr).signed_in(&secured::basic("admin", ADMIN_PASSWORD));
+        let mut server = Self { running: Running::Veena(Box::new(node)), addr, client, _dir: dir };
+        server.wait_for("/v1/users").await?;
+        server.create_topic().await?;
+        Ok(server)
+    }
+
+    async fn create_topic(&mut self) -> anyhow::Result<()> {
+        let topic = NewTopic { name: TOPIC.to_owned(), partitions: 3, visibility_ms: 30_000, keeps_order: true };
+        self.client.create_topic(&topic).await
+    }
+
+    /// Waits until this is answered as it should be: the node takes work, and has made its root admin.
+    async fn wait_for(&mut self, target: &str) -> anyhow::Result<()> {
         let started = Instant::now();
-        while self.client.get("/readyz").await.map_or(true, |reply| reply.status != 200) {
-            ensure!(started.elapsed() < Duration::from_secs(30), "the server is not ready after 30 s");
+        while self.client.get(target).await.map_or(true, |reply| reply.status != 200) {
+            ensure!(started.elapsed() < Duration::from_secs(30), "the server does not answer {target} after 30 s");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())

@@ -83,6 +83,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
             m.get("half-rate-64", "flush_p99_ms").map(|flush| 3.0 * flush + 1.0),
         ),
         at_least("slow flush at 256: share of the rate without", m.get("slow-flush-ratio", "share"), Some(0.8)),
+        at_least("security on: 0.9 x produce with it off", m.get("secured-ratio", "share"), Some(0.9)),
         below("1,000 partitions, slow flush: 202 p99 in ms", m.get("partitions-1000", "p99_ms"), Some(15.0)),
         below("1,000 partitions, slow flush: visible p99 in ms", m.get("partitions-1000", "visible_p99_ms"), Some(60.0)),
         acks_under_reads(&m),

@@ -56,6 +56,17 @@ impl RequestBytes {
         Self::new("POST", target, &["X-Veena-Client: load", "Content-Type: application/json"], body)
     }
 
+    /// The same request with one header more, a whole line without its end.
+    #[must_use]
+    pub fn with_header(mut self, header: &str) -> Self {
+        let line = format!("{header}\r\n");
+        // Before the empty line.
+        let at = self.body_at - 2;
+        self.bytes.splice(at..at, line.bytes());
+        self.body_at += line.len();
+        self
+    }
+
     /// The body.
     pub fn body_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.body_at..]

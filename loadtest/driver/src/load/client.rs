@@ -47,6 +47,12 @@ impl ProduceOne {
         Self { request, number: first_number(connection) }
     }
 
+    /// Signs in with this `Authorization` line.
+    #[must_use]
+    pub fn signed_in(self, line: &str) -> Self {
+        Self { request: self.request.with_header(line), ..self }
+    }
+
     async fn send(&mut self, connection: &mut Connection, meter: &mut Meter) -> anyhow::Result<bool> {
         self.number += 1;
         label_into(self.request.body_mut(), self.number);
