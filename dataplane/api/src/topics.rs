@@ -233,7 +233,7 @@ pub(crate) fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let tenant = call.tenant();
     let from = match after {
         Some(name) => Bound::Excluded((tenant.clone(), name)),
-        None => Bound::Included((tenant.clone(), TopicName::parse("-").expect("the least of all names"))),
+        None => Bound::Included((tenant.clone(), TopicName::least())),
     };
     let mut rest = view.topics.range((from, Bound::Unbounded)).take_while(|((owner, _), _)| owner == tenant).map(|(_, record)| record);
     let page: Vec<&Arc<TopicRecord>> = rest.by_ref().take(limit).collect();

@@ -235,6 +235,7 @@ impl Node {
             is_root: name == Username::ROOT,
             created_at_ms: 1,
             updated_at_ms: 1,
+            revision: 0,
         };
         self.catalog.newest().propose(Command::CreateUser { user }).await.expect("created");
     }

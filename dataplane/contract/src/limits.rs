@@ -282,8 +282,12 @@ const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
 pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
 /// The longest cluster secret.
 pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
-/// How many users there are. Every node holds them all in memory.
+/// How many users a tenant has.
 pub const USERS_MAX: usize = 10_000;
+/// How many users all tenants have together. Every node holds them all in memory.
+pub const USERS_CLUSTER_MAX: usize = 100_000;
+/// How many tenants there are.
+pub const TENANTS_MAX: usize = 10_000;
 /// The longest user name.
 pub const USERNAME_BYTES_MAX: usize = 64;
 /// The longest password (http-contract 1.5); a shorter one has at least a byte.
