@@ -173,6 +173,15 @@ impl Authenticator {
         hash.map_err(|NoRandomness| AuthError::Unavailable)
     }
 
+    /// Is it the password of which this is stored? For somebody who may set it anyway: nothing is counted against its user.
+    ///
+    /// # Errors
+    /// [`AuthError::Busy`], [`AuthError::Unavailable`].
+    pub async fn is_of(&self, hash: PasswordHash, password: Password) -> Result<bool, AuthError> {
+        let place = self.0.permits.try_join()?;
+        Ok(self.0.permits.compute(place, move || hash.verify(&password)).await??)
+    }
+
     /// Takes the time of a check, and comes to no.
     async fn check_stranger(&self, password: Password) -> Outcome {
         let stranger = Arc::clone(&self.0.strangers).try_acquire_owned().map_err(|_| AuthError::Throttled { retry_after: RETRY })?;

@@ -288,6 +288,14 @@ pub const USERS_MAX: usize = 10_000;
 pub const USERS_CLUSTER_MAX: usize = 100_000;
 /// How many tenants there are.
 pub const TENANTS_MAX: usize = 10_000;
+/// How many tenants are deleted at once; others wait for their turn.
+pub const TENANTS_DELETED_AT_ONCE_MAX: usize = 16;
+/// How often the leader goes on with deleting tenants.
+pub const TENANT_DELETE_EVERY_MS: u64 = 1_000;
+/// How many topics and users of a tenant that is being deleted go in one round.
+pub const TENANT_DELETE_BATCH_MAX: usize = 256;
+/// How long nothing of a tenant must have been found anywhere before it is called gone: what was accepted just before may be on its way.
+pub const TENANT_GONE_AFTER_MS: u64 = 5_000;
 /// The longest user name.
 pub const USERNAME_BYTES_MAX: usize = 64;
 /// The longest password (http-contract 1.5); a shorter one has at least a byte.

@@ -503,7 +503,8 @@ fn check(state: &State) {
     assert_eq!(state.schema_bytes, histories.map(|schema| schema.document.len()).sum::<usize>());
     assert!(view.leaving.iter().all(|node| view.draining.contains(node)));
     for ((tenant, username), user) in &view.users {
-        assert_eq!((tenant, username, username.as_str() == Username::ROOT), (&user.tenant, &user.username, user.is_root));
+        let is_root = tenant.is_default() && username.as_str() == Username::ROOT;
+        assert_eq!((tenant, username, is_root), (&user.tenant, &user.username, user.is_root));
     }
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
