@@ -1,4 +1,4 @@
-//! From an `Authorization` header to the name of a user, without a password hash per request.
+//! From an `Authorization` header to a user of a tenant, without a password hash per request.
 //!
 //! A check goes through these, and the first that knows ends it:
 //!
@@ -28,7 +28,7 @@ use crate::password::{NoRandomness, Password, PasswordHash, UnusableHash};
 use crate::permits::{NotComputed, Permits, Place};
 use crate::throttle::{Attempt, Throttle};
 use crate::verified::{Mac, Verified};
-use veena_contract::Username;
+use veena_contract::Actor;
 
 /// Why a request has no user. Holds nothing of what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,16 +130,21 @@ impl Authenticator {
     pub async fn authenticate(
         &self,
         header: Option<&[u8]>,
-        lookup: impl FnOnce(&Username) -> Option<PasswordHash>,
-    ) -> Result<Username, AuthError> {
+        lookup: impl FnOnce(&Actor) -> Option<PasswordHash>,
+    ) -> Result<Actor, AuthError> {
         let credentials = Credentials::parse(header.ok_or(AuthError::Missing)?).map_err(|error| match error {
             InvalidBasic::OtherScheme => AuthError::Missing,
             InvalidBasic::Malformed => AuthError::Wrong,
         })?;
-        let hash = if credentials.is_of_default_tenant() { lookup(&credentials.username) } else { None };
-        let username = credentials.username;
-        self.check(&username, credentials.password, hash.as_ref()).await?;
-        Ok(username)
+        let actor = credentials.actor();
+        let hash = actor.as_ref().and_then(lookup);
+        // What no tenant is called has no users: their check comes to no, and takes as long.
+        let Some(actor) = actor else {
+            self.check_stranger(credentials.password).await?;
+            return Err(AuthError::Wrong);
+        };
+        self.check(&actor, credentials.password, hash.as_ref()).await?;
+        Ok(actor)
     }
 
     /// Is this the user's password, given what is stored for the user? As [`authenticate`](Self::authenticate), for a password that stands
@@ -147,10 +152,10 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`AuthError`].
-    pub async fn check(&self, username: &Username, password: Password, hash: Option<&PasswordHash>) -> Result<(), AuthError> {
+    pub async fn check(&self, actor: &Actor, password: Password, hash: Option<&PasswordHash>) -> Result<(), AuthError> {
         let is_right = match hash {
             None => self.check_stranger(password).await?,
-            Some(hash) => match self.0.board(username, password, hash)? {
+            Some(hash) => match self.0.board(actor, password, hash)? {
                 Boarded::Known(is_right) => is_right,
                 Boarded::Waits(check) => check.await?,
             },
@@ -166,6 +171,15 @@ impl Authenticator {
         let place = self.0.permits.try_join()?;
         let hash = self.0.permits.compute(place, move || PasswordHash::compute(&password)).await?;
         hash.map_err(|NoRandomness| AuthError::Unavailable)
+    }
+
+    /// Is it the password of which this is stored? For somebody who may set it anyway: nothing is counted against its user.
+    ///
+    /// # Errors
+    /// [`AuthError::Busy`], [`AuthError::Unavailable`].
+    pub async fn is_of(&self, hash: PasswordHash, password: Password) -> Result<bool, AuthError> {
+        let place = self.0.permits.try_join()?;
+        Ok(self.0.permits.compute(place, move || hash.verify(&password)).await??)
     }
 
     /// Takes the time of a check, and comes to no.
@@ -190,7 +204,7 @@ enum Boarded {
 
 /// All that a check needs.
 struct Passenger {
-    username: Username,
+    actor: Actor,
     password: Password,
     hash: PasswordHash,
     mac: Mac,
@@ -204,10 +218,10 @@ impl Core {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn board(self: &Arc<Self>, username: &Username, password: Password, hash: &PasswordHash) -> Result<Boarded, AuthError> {
-        let mac = self.verified.mac(username, &password, hash);
+    fn board(self: &Arc<Self>, actor: &Actor, password: Password, hash: &PasswordHash) -> Result<Boarded, AuthError> {
+        let mac = self.verified.mac(actor, &password, hash);
         let now_ms = self.now_ms();
-        if let Some(is_right) = self.verified.look(username, &mac, now_ms) {
+        if let Some(is_right) = self.verified.look(actor, &mac, now_ms) {
             return Ok(Boarded::Known(is_right));
         }
         let mut flights = self.flights.lock();
@@ -215,14 +229,14 @@ impl Core {
             return Ok(Boarded::Waits(check));
         }
         // It may have landed between the two looks.
-        if let Some(is_right) = self.verified.look(username, &mac, now_ms) {
+        if let Some(is_right) = self.verified.look(actor, &mac, now_ms) {
             return Ok(Boarded::Known(is_right));
         }
         let place = self.permits.try_join()?;
-        let attempt = self.throttle.begin(username, now_ms).map_err(|retry_after| AuthError::Throttled { retry_after })?;
+        let attempt = self.throttle.begin(actor, now_ms).map_err(|retry_after| AuthError::Throttled { retry_after })?;
         let id = flights.next;
         flights.next += 1;
-        let passenger = Passenger { username: username.clone(), password, hash: hash.clone(), mac: mac.copy(), attempt, place };
+        let passenger = Passenger { actor: actor.clone(), password, hash: hash.clone(), mac: mac.copy(), attempt, place };
         let check = fly(Arc::clone(self), passenger, Landing { core: Arc::clone(self), id }).boxed().shared();
         if let Some(check) = check.downgrade() {
             flights.list.push(Flight { id, mac, check });
@@ -244,11 +258,11 @@ impl Drop for Landing {
 }
 
 async fn fly(core: Arc<Core>, passenger: Passenger, _landing: Landing) -> Outcome {
-    let Passenger { username, password, hash, mac, attempt, place } = passenger;
+    let Passenger { actor, password, hash, mac, attempt, place } = passenger;
     let written = Arc::clone(&core);
     let work = move || {
         let is_right = hash.verify(&password)?;
-        written.verified.remember(&username, mac, is_right, written.now_ms());
+        written.verified.remember(&actor, mac, is_right, written.now_ms());
         if is_right {
             drop(attempt);
         } else {

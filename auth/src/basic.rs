@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use veena_contract::{TenantId, limits};
+use veena_contract::{Actor, TenantId, limits};
 
 use crate::password::Password;
 use crate::secret::Secret;
@@ -54,10 +54,11 @@ impl Credentials {
         Ok(Self { username, tenant, password })
     }
 
-    /// Is it a user of the tenant `default`, which needs no suffix?
+    /// Who it is said to be: of the tenant `default`, unless another was said. `None` if no tenant can have the name that was.
     #[must_use]
-    pub fn is_of_default_tenant(&self) -> bool {
-        self.tenant.as_deref().is_none_or(|tenant| tenant == TenantId::DEFAULT)
+    pub fn actor(&self) -> Option<Actor> {
+        let tenant = self.tenant.as_deref().map_or_else(|| Some(TenantId::default_tenant()), TenantId::parse)?;
+        Some(Actor { tenant, username: self.username.clone() })
     }
 }
 
@@ -86,11 +87,13 @@ mod tests {
 
     #[test]
     fn a_name_may_say_its_tenant() {
-        let of = |text: &str| Credentials::parse(&header(text)).map(|it| (it.is_of_default_tenant(), it.tenant));
-        assert_eq!(of("joe:x"), Ok((true, None)));
-        assert_eq!(of("joe@default:x"), Ok((true, Some("default".into()))));
-        assert_eq!(of("joe@acme:x"), Ok((false, Some("acme".into()))));
-        assert_eq!(of("joe@:x"), Ok((false, Some(String::new()))));
+        let of = |text: &str| Credentials::parse(&header(text)).map(|it| it.actor().map(|actor| actor.tenant.to_string()));
+        for (text, tenant) in [("joe:x", "default"), ("joe@default:x", "default"), ("joe@acme:x", "acme"), ("joe@a-1:x@y", "a-1")] {
+            assert_eq!(of(text), Ok(Some(tenant.to_owned())), "{text}");
+        }
+        for text in ["joe@:x", "joe@Acme:x", "joe@-a:x", "joe@a@b:x", "joe@../x:x", &format!("joe@{}:x", "t".repeat(64))] {
+            assert_eq!(of(text), Ok(None), "{text}");
+        }
     }
 
     #[test]

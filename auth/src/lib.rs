@@ -27,7 +27,8 @@ pub use basic::{Credentials, InvalidBasic};
 pub use cluster_secret::{ClusterSecret, ClusterSecretError, ClusterSecrets, SecretId};
 pub use password::{InvalidPassword, NoRandomness, Password, PasswordHash, UnusableHash};
 pub use policy::{
-    Decision, Denied, NotHeld, Principal, Reason, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_see,
+    Decision, Denied, NotHeld, Principal, Reason, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_operate, may_see,
+    may_see_counters,
 };
 pub use sealed::{KeyRing, Purpose, SealError, Sealed};
 pub use secret::Secret;

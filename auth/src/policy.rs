@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use veena_contract::TopicName;
+use veena_contract::{TenantId, TopicName};
 
 use veena_contract::Username;
 use veena_contract::{Action, Grants, Pattern};
@@ -10,6 +10,8 @@ use veena_contract::{Action, Grants, Pattern};
 /// Who asks, and what they have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
+    /// Whose user it is.
+    pub tenant: TenantId,
     /// Their name.
     pub username: Username,
     /// The root admin, whose rights nobody changes.
@@ -48,6 +50,8 @@ pub enum Reason {
     Admin,
     /// The topic is theirs.
     Owner,
+    /// Every user of the tenant `default` may.
+    User,
     /// It was granted.
     Grant {
         /// This action.
@@ -63,6 +67,7 @@ impl fmt::Display for Reason {
             Self::Root => f.write_str("the root admin may do everything"),
             Self::Admin => f.write_str("the grant admin is for everything"),
             Self::Owner => f.write_str("the topic's owner may"),
+            Self::User => f.write_str("every user of the tenant default may"),
             Self::Grant { action, pattern } => write!(f, "the grant {action} on {pattern} covers the topic"),
         }
     }
@@ -86,6 +91,9 @@ pub enum Denied {
     /// It takes the root admin.
     #[error("only the root admin may copy the metadata: what is stored of passwords is part of it")]
     NotRoot,
+    /// It takes an admin of the tenant `default`.
+    #[error("operator privileges required")]
+    NotOperator,
 }
 
 /// Whether something may be done, and why or why not.
@@ -120,7 +128,7 @@ pub fn may_manage(principal: &Principal, owner: Option<&str>) -> Decision {
     principal.everything().or_else(|| principal.owns(owner)).ok_or(Denied::NotOwner)
 }
 
-/// May they manage users and the cluster?
+/// May they manage the users of their tenant?
 ///
 /// # Errors
 /// [`Denied`]: no.
@@ -128,12 +136,31 @@ pub fn may_administer(principal: &Principal) -> Decision {
     principal.everything().ok_or(Denied::NotAdmin)
 }
 
+/// May they manage the cluster and its tenants? That is for the admins of the tenant `default`.
+///
+/// # Errors
+/// [`Denied`]: no.
+pub fn may_operate(principal: &Principal) -> Decision {
+    if principal.tenant.is_default() { may_administer(principal) } else { Err(Denied::NotOperator) }
+}
+
+/// May they see the counters of a node? They tell of the topics of the tenant `default`, and of nobody else's.
+///
+/// # Errors
+/// [`Denied`]: no.
+pub fn may_see_counters(principal: &Principal) -> Decision {
+    if principal.tenant.is_default() { Ok(Reason::User) } else { Err(Denied::NotOperator) }
+}
+
 /// May they have a copy of all metadata, which holds what is stored of passwords, also of the root admin's?
 ///
 /// # Errors
 /// [`Denied::NotRoot`]: no.
 pub fn may_copy_metadata(principal: &Principal) -> Decision {
-    if principal.is_root { Ok(Reason::Root) } else { Err(Denied::NotRoot) }
+    if principal.is_root && principal.tenant.is_default() {
+        return Ok(Reason::Root);
+    }
+    Err(if principal.tenant.is_default() { Denied::NotRoot } else { Denied::NotOperator })
 }
 
 /// Why grants may not be handed on. The text is the contract's for 403; the fields say what is missing.
@@ -184,11 +211,16 @@ mod tests {
     }
 
     fn user(of: &[(&str, &[&str])]) -> Principal {
-        Principal { username: Username::parse("joe").expect("a name"), is_root: false, grants: grants(of) }
+        Principal {
+            tenant: TenantId::default_tenant(),
+            username: Username::parse("joe").expect("a name"),
+            is_root: false,
+            grants: grants(of),
+        }
     }
 
     fn root() -> Principal {
-        Principal { username: Username::root(), is_root: true, grants: Grants::none() }
+        Principal { tenant: TenantId::default_tenant(), username: Username::root(), is_root: true, grants: Grants::none() }
     }
 
     fn topic(text: &str) -> TopicName {
@@ -223,6 +255,20 @@ mod tests {
         }
         let joe = user(&[("produce", &["*"]), ("consume", &["*"]), ("create", &["*"])]);
         assert_eq!(may_administer(&joe), Err(Denied::NotAdmin));
+    }
+
+    #[test]
+    fn only_admins_of_the_tenant_default_operate() {
+        let of_acme = |principal: Principal| Principal { tenant: TenantId::parse("acme").expect("a name"), ..principal };
+        assert_eq!(may_operate(&root()), Ok(Reason::Root));
+        assert_eq!(may_operate(&user(&[("admin", &[])])), Ok(Reason::Admin));
+        assert_eq!(said(&may_operate(&user(&[("create", &["*"])]))), "admin privileges required");
+        for principal in [of_acme(root()), of_acme(user(&[("admin", &[])])), of_acme(user(&[]))] {
+            assert_eq!(said(&may_operate(&principal)), "operator privileges required");
+            assert_eq!(said(&may_copy_metadata(&principal)), "operator privileges required");
+            assert_eq!(said(&may_see_counters(&principal)), "operator privileges required");
+        }
+        assert_eq!(may_see_counters(&user(&[])), Ok(Reason::User));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use veena_contract::limits;
 
-use veena_contract::Username;
+use veena_contract::Actor;
 
 /// So many at once, and one more every so often.
 struct Rate {
@@ -49,7 +49,7 @@ impl Bucket {
 
 #[derive(Default)]
 struct Buckets {
-    users: BTreeMap<Username, Bucket>,
+    users: BTreeMap<Actor, Bucket>,
     node: Bucket,
 }
 
@@ -59,25 +59,25 @@ pub(crate) struct Throttle(Mutex<Buckets>);
 
 impl Throttle {
     /// May this user's password be computed? If not, after which time.
-    pub(crate) fn begin(self: &Arc<Self>, username: &Username, now_ms: u64) -> Result<Attempt, Duration> {
+    pub(crate) fn begin(self: &Arc<Self>, actor: &Actor, now_ms: u64) -> Result<Attempt, Duration> {
         let mut guard = self.0.lock();
         let buckets = &mut *guard;
-        let mut user = buckets.users.get(username).copied().unwrap_or_default();
+        let mut user = buckets.users.get(actor).copied().unwrap_or_default();
         let has_failed = !user.is_full(now_ms);
         user.take(&PER_USER, now_ms)?;
         if has_failed {
             buckets.node.take(&PER_NODE, now_ms)?;
         }
-        if !buckets.users.contains_key(username) {
+        if !buckets.users.contains_key(actor) {
             make_room(&mut buckets.users, now_ms);
         }
-        buckets.users.insert(username.clone(), user);
-        Ok(Attempt { throttle: Arc::clone(self), username: username.clone(), of_node: has_failed, has_failed: false })
+        buckets.users.insert(actor.clone(), user);
+        Ok(Attempt { throttle: Arc::clone(self), actor: actor.clone(), of_node: has_failed, has_failed: false })
     }
 }
 
 /// Room for one more: whose bucket is full needs none, and then who is soonest without a failure.
-fn make_room(users: &mut BTreeMap<Username, Bucket>, now_ms: u64) {
+fn make_room(users: &mut BTreeMap<Actor, Bucket>, now_ms: u64) {
     if users.len() < limits::LOGIN_FAILURE_USERS_MAX {
         return;
     }
@@ -85,16 +85,16 @@ fn make_room(users: &mut BTreeMap<Username, Bucket>, now_ms: u64) {
     if users.len() < limits::LOGIN_FAILURE_USERS_MAX {
         return;
     }
-    let soonest = users.iter().min_by_key(|(_, bucket)| bucket.full_at_ms).map(|(username, _)| username.clone());
-    if let Some(username) = soonest {
-        users.remove(&username);
+    let soonest = users.iter().min_by_key(|(_, bucket)| bucket.full_at_ms).map(|(actor, _)| actor.clone());
+    if let Some(actor) = soonest {
+        users.remove(&actor);
     }
 }
 
 /// A check under way. Dropped, it gives back what it took, unless it failed.
 pub(crate) struct Attempt {
     throttle: Arc<Throttle>,
-    username: Username,
+    actor: Actor,
     of_node: bool,
     has_failed: bool,
 }
@@ -112,7 +112,7 @@ impl Drop for Attempt {
             return;
         }
         let mut buckets = self.throttle.0.lock();
-        if let Some(user) = buckets.users.get_mut(&self.username) {
+        if let Some(user) = buckets.users.get_mut(&self.actor) {
             user.give_back(&PER_USER);
         }
         if self.of_node {
@@ -124,13 +124,15 @@ impl Drop for Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use veena_contract::{TenantId, Username};
 
-    fn username(text: &str) -> Username {
-        Username::parse(text).expect("a name")
+    fn actor(text: &str) -> Actor {
+        let (name, tenant) = text.split_once('@').unwrap_or((text, TenantId::DEFAULT));
+        Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name") }
     }
 
     fn fail(throttle: &Arc<Throttle>, name: &str, now_ms: u64) -> Result<(), u128> {
-        throttle.begin(&username(name), now_ms).map(Attempt::failed).map_err(|wait| wait.as_millis())
+        throttle.begin(&actor(name), now_ms).map(Attempt::failed).map_err(|wait| wait.as_millis())
     }
 
     #[test]
@@ -157,19 +159,19 @@ mod tests {
             assert_eq!(fail(&throttle, "joe", 0), Ok(()));
         }
         for _ in 0..100 {
-            drop(throttle.begin(&username("joe"), 0).expect("one is left, and comes back"));
+            drop(throttle.begin(&actor("joe"), 0).expect("one is left, and comes back"));
         }
         assert_eq!(fail(&throttle, "joe", 0), Ok(()));
-        assert!(throttle.begin(&username("joe"), 0).is_err());
+        assert!(throttle.begin(&actor("joe"), 0).is_err());
     }
 
     #[test]
     fn checks_at_the_same_time_are_counted() {
         let throttle = Arc::new(Throttle::default());
-        let under_way: Vec<Attempt> = (0..5).map(|_| throttle.begin(&username("joe"), 0).expect("five")).collect();
-        assert!(throttle.begin(&username("joe"), 0).is_err());
+        let under_way: Vec<Attempt> = (0..5).map(|_| throttle.begin(&actor("joe"), 0).expect("five")).collect();
+        assert!(throttle.begin(&actor("joe"), 0).is_err());
         drop(under_way);
-        assert!(throttle.begin(&username("joe"), 0).is_ok());
+        assert!(throttle.begin(&actor("joe"), 0).is_ok());
     }
 
     #[test]

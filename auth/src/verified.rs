@@ -15,7 +15,7 @@ use veena_contract::limits;
 
 use crate::password::{NoRandomness, Password, PasswordHash};
 use crate::secret::Secret;
-use veena_contract::Username;
+use veena_contract::Actor;
 
 /// Stands for a user, a password and the stored hash it was checked against. Worth nothing outside of this process.
 pub(crate) struct Mac([u8; 32]);
@@ -53,7 +53,7 @@ impl Known {
 /// The credentials of at most [`limits::VERIFIED_USERS_MAX`] users. Times are milliseconds on any clock that does not step back.
 pub(crate) struct Verified {
     key: hmac::Key,
-    users: RwLock<BTreeMap<Username, Known>>,
+    users: RwLock<BTreeMap<Actor, Known>>,
 }
 
 impl Verified {
@@ -65,9 +65,9 @@ impl Verified {
     }
 
     /// The form in which credentials are remembered.
-    pub(crate) fn mac(&self, username: &Username, password: &Password, hash: &PasswordHash) -> Mac {
+    pub(crate) fn mac(&self, actor: &Actor, password: &Password, hash: &PasswordHash) -> Mac {
         let mut context = hmac::Context::with_key(&self.key);
-        for part in [username.as_str(), hash.text(), password.expose()] {
+        for part in [actor.tenant.as_str(), actor.username.as_str(), hash.text(), password.expose()] {
             context.update(&part.len().to_be_bytes());
             context.update(part.as_bytes());
         }
@@ -77,11 +77,11 @@ impl Verified {
     }
 
     /// Were they right, were they wrong, or is it not known?
-    pub(crate) fn look(&self, username: &Username, mac: &Mac, now_ms: u64) -> Option<bool> {
+    pub(crate) fn look(&self, actor: &Actor, mac: &Mac, now_ms: u64) -> Option<bool> {
         /// To write each use would move a cache line between cores for nothing.
         const USED_MS: u64 = 1_000;
         let users = self.users.read();
-        let known = users.get(username)?;
+        let known = users.get(actor)?;
         if known.is_verified(now_ms) && known.verified.as_ref().is_some_and(|verified| verified.is(mac)) {
             if now_ms >= known.used_ms.load(Ordering::Relaxed) + USED_MS {
                 known.used_ms.fetch_max(now_ms, Ordering::Relaxed);
@@ -93,12 +93,12 @@ impl Verified {
     }
 
     /// Remembers what a check found.
-    pub(crate) fn remember(&self, username: &Username, mac: Mac, is_right: bool, now_ms: u64) {
+    pub(crate) fn remember(&self, actor: &Actor, mac: Mac, is_right: bool, now_ms: u64) {
         let mut users = self.users.write();
-        if !users.contains_key(username) {
+        if !users.contains_key(actor) {
             make_room(&mut users, now_ms);
         }
-        let known = users.entry(username.clone()).or_default();
+        let known = users.entry(actor.clone()).or_default();
         if is_right {
             known.verified = Some(mac);
             known.used_ms.fetch_max(now_ms, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Verified {
 }
 
 /// Room for one more: whatever is over goes first, then who only ever failed, then who was away longest.
-fn make_room(users: &mut BTreeMap<Username, Known>, now_ms: u64) {
+fn make_room(users: &mut BTreeMap<Actor, Known>, now_ms: u64) {
     if users.len() < limits::VERIFIED_USERS_MAX {
         return;
     }
@@ -122,18 +122,20 @@ fn make_room(users: &mut BTreeMap<Username, Known>, now_ms: u64) {
         return;
     }
     let worth = |known: &Known| (known.is_verified(now_ms), known.used_ms.load(Ordering::Relaxed));
-    let least = users.iter().min_by_key(|(_, known)| worth(known)).map(|(username, _)| username.clone());
-    if let Some(username) = least {
-        users.remove(&username);
+    let least = users.iter().min_by_key(|(_, known)| worth(known)).map(|(actor, _)| actor.clone());
+    if let Some(actor) = least {
+        users.remove(&actor);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use veena_contract::{TenantId, Username};
 
-    fn username(text: &str) -> Username {
-        Username::parse(text).expect("a name")
+    fn actor(text: &str) -> Actor {
+        let (name, tenant) = text.split_once('@').unwrap_or((text, TenantId::DEFAULT));
+        Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name") }
     }
 
     fn password(text: &str) -> Password {
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_was_right_is_right_until_it_was_not_used_for_long() {
-        let (verified, joe) = (verified(), username("joe"));
+        let (verified, joe) = (verified(), actor("joe"));
         let mac = verified.mac(&joe, &password("x"), &hash("h"));
         assert_eq!(verified.look(&joe, &mac, 0), None);
         verified.remember(&joe, mac.copy(), true, 0);
@@ -165,20 +167,20 @@ mod tests {
 
     #[test]
     fn a_changed_password_another_user_and_another_process_know_nothing_of_it() {
-        let (verified, other, joe) = (verified(), super::Verified::new().expect("random"), username("joe"));
+        let (verified, other, joe) = (verified(), super::Verified::new().expect("random"), actor("joe"));
         let mac = verified.mac(&joe, &password("x"), &hash("h"));
         verified.remember(&joe, mac.copy(), true, 0);
         assert_eq!(verified.look(&joe, &verified.mac(&joe, &password("x"), &hash("h2")), 0), None);
         assert_eq!(verified.look(&joe, &verified.mac(&joe, &password("y"), &hash("h")), 0), None);
-        assert_eq!(verified.look(&username("joe2"), &mac, 0), None);
+        assert_eq!(verified.look(&actor("joe2"), &mac, 0), None);
         assert!(!other.mac(&joe, &password("x"), &hash("h")).is(&mac));
         // what belongs to which part makes a difference
-        assert!(!verified.mac(&username("ab"), &password("x"), &hash("c")).is(&verified.mac(&username("a"), &password("x"), &hash("bc"))));
+        assert!(!verified.mac(&actor("ab"), &password("x"), &hash("c")).is(&verified.mac(&actor("a"), &password("x"), &hash("bc"))));
     }
 
     #[test]
     fn a_wrong_password_is_remembered_for_a_minute_and_the_right_one_beside_it() {
-        let (verified, joe) = (verified(), username("joe"));
+        let (verified, joe) = (verified(), actor("joe"));
         let [right, wrong] = ["right", "wrong"].map(|text| verified.mac(&joe, &password(text), &hash("h")));
         verified.remember(&joe, right.copy(), true, 0);
         verified.remember(&joe, wrong.copy(), false, 0);
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn of_one_user_the_last_16_wrong_passwords_are_remembered() {
-        let (verified, joe) = (verified(), username("joe"));
+        let (verified, joe) = (verified(), actor("joe"));
         let macs: Vec<Mac> = (0..20).map(|at| verified.mac(&joe, &password(&at.to_string()), &hash("h"))).collect();
         for mac in &macs {
             verified.remember(&joe, mac.copy(), false, 0);
@@ -202,11 +204,11 @@ mod tests {
     fn of_4096_users_and_no_more_something_is_remembered() {
         let verified = verified();
         let add = |name: &str, is_right: bool, now_ms: u64| {
-            let mac = verified.mac(&username(name), &password("x"), &hash("h"));
-            verified.remember(&username(name), mac, is_right, now_ms);
+            let mac = verified.mac(&actor(name), &password("x"), &hash("h"));
+            verified.remember(&actor(name), mac, is_right, now_ms);
         };
         let has = |name: &str, now_ms: u64| {
-            verified.look(&username(name), &verified.mac(&username(name), &password("x"), &hash("h")), now_ms).is_some()
+            verified.look(&actor(name), &verified.mac(&actor(name), &password("x"), &hash("h")), now_ms).is_some()
         };
         add("failed", false, 50);
         add("first", true, 1);

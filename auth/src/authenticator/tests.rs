@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use proptest::prelude::*;
 
 use super::*;
+use veena_contract::{TenantId, Username};
 
 const CANARY: &str = "canary-7Qx-hunter2";
 
@@ -13,8 +14,9 @@ fn header(username: &str, password: &str) -> Vec<u8> {
     format!("Basic {}", STANDARD.encode(format!("{username}:{password}"))).into_bytes()
 }
 
-fn username(text: &str) -> Username {
-    Username::parse(text).expect("a name")
+fn actor(text: &str) -> Actor {
+    let (name, tenant) = text.split_once('@').unwrap_or((text, TenantId::DEFAULT));
+    Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name") }
 }
 
 fn password(text: &str) -> Password {
@@ -38,7 +40,7 @@ fn new() -> Authenticator {
 }
 
 impl Authenticator {
-    async fn login(&self, name: &str, password: &str, stored: Option<&PasswordHash>) -> Result<Username, AuthError> {
+    async fn login(&self, name: &str, password: &str, stored: Option<&PasswordHash>) -> Result<Actor, AuthError> {
         self.authenticate(Some(&header(name, password)), |_| stored.cloned()).await
     }
 
@@ -50,7 +52,7 @@ impl Authenticator {
 #[tokio::test]
 async fn the_right_password_names_the_user_and_nothing_else_does() {
     let (auth, stored) = (new(), hash("right"));
-    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(username("joe")));
+    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(actor("joe")));
     assert_eq!(auth.login("joe", "wrong", Some(&stored)).await, Err(AuthError::Wrong));
     assert_eq!(auth.login("joe", "right", None).await, Err(AuthError::Wrong), "no such user");
     assert_eq!(auth.authenticate(None, |_| unreachable!("nobody is named")).await, Err(AuthError::Missing));
@@ -59,10 +61,36 @@ async fn the_right_password_names_the_user_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn a_user_of_the_default_tenant_may_say_so_and_a_user_of_another_is_nobody() {
+async fn a_user_says_of_which_tenant_and_of_default_unless_it_is_said() {
     let (auth, stored) = (new(), cheap("right"));
-    assert_eq!(auth.login("joe@default", "right", Some(&stored)).await, Ok(username("joe")));
-    assert_eq!(auth.login("joe@acme", "right", Some(&stored)).await, Err(AuthError::Wrong));
+    for (name, who) in [("joe", "joe@default"), ("joe@default", "joe@default"), ("joe@acme", "joe@acme")] {
+        let mut asked = None;
+        let lookup = |actor: &Actor| {
+            asked = Some(actor.clone());
+            Some(stored.clone())
+        };
+        assert_eq!(auth.authenticate(Some(&header(name, "right")), lookup).await, Ok(actor(who)));
+        assert_eq!(asked, Some(actor(who)));
+    }
+    for name in ["joe@", "joe@ACME", "joe@a@b"] {
+        let outcome = auth.authenticate(Some(&header(name, "right")), |_| unreachable!("no tenant has such a name")).await;
+        assert_eq!(outcome, Err(AuthError::Wrong), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_user_says_nothing_of_who_has_the_same_name_in_another_tenant() {
+    let (auth, stored) = (new(), cheap("right"));
+    assert!(auth.login("joe", "right", Some(&stored)).await.is_ok());
+    let places: Vec<Place> = (0..limits::PASSWORD_CHECKS_MAX).map(|_| auth.0.permits.try_join().expect("free")).collect();
+    let busy = Err(AuthError::Busy { retry_after: RETRY });
+    assert_eq!(auth.login("joe@acme", "right", Some(&stored)).await, busy, "the same hash and password, and another user: it is computed");
+    drop(places);
+    for guess in 0..limits::LOGIN_FAILURES_MAX {
+        assert_eq!(auth.login("joe@acme", &format!("guess{guess}"), Some(&stored)).await, Err(AuthError::Wrong));
+    }
+    assert!(matches!(auth.login("joe@acme", "right", Some(&stored)).await, Err(AuthError::Throttled { .. })));
+    assert_eq!(auth.login("joe", "another", Some(&stored)).await, Err(AuthError::Wrong), "only who failed is throttled");
 }
 
 #[tokio::test]
@@ -93,7 +121,7 @@ async fn a_wrong_password_counts_once_while_it_is_remembered() {
     assert_eq!(auth.login("joe", "5", Some(&stored)).await, Err(AuthError::Throttled { retry_after: Duration::from_secs(12) }));
     assert_eq!(auth.login("joe", "stale", Some(&stored)).await, Err(AuthError::Wrong), "what is known needs no check");
     tokio::time::advance(Duration::from_secs(12)).await;
-    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(username("joe")));
+    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(actor("joe")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,13 +131,13 @@ async fn who_was_let_in_before_is_let_in_while_others_guess() {
     for guess in 0..20 {
         assert!(auth.login("joe", &format!("guess{guess}"), Some(&stored)).await.is_err());
     }
-    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(username("joe")));
+    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(actor("joe")));
 }
 
 #[tokio::test]
 async fn the_same_credentials_at_the_same_time_are_checked_once() {
     let (auth, stored) = (new(), hash("right"));
-    for (text, says) in [("right", Ok(username("joe"))), ("wrong", Err(AuthError::Wrong))] {
+    for (text, says) in [("right", Ok(actor("joe"))), ("wrong", Err(AuthError::Wrong))] {
         let before = Arc::strong_count(&auth.0);
         let waiting: Vec<_> = (0..100).map(|_| Box::pin(auth.login("joe", text, Some(&stored)))).collect();
         let all = join_all(waiting);
@@ -139,7 +167,7 @@ async fn a_caller_that_goes_away_fails_no_other() {
     assert!(second.as_mut().now_or_never().is_none(), "it waits for the first");
     assert_eq!(auth.computing(), 1);
     drop(first);
-    assert_eq!(second.await, Ok(username("joe")));
+    assert_eq!(second.await, Ok(actor("joe")));
 }
 
 #[tokio::test]
@@ -153,7 +181,7 @@ async fn a_check_that_nobody_waits_for_any_more_is_not_begun_and_leaves_nothing(
     assert_eq!(auth.computing(), 0);
     assert_eq!(Arc::strong_count(&auth.0), 1);
     drop(taken);
-    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(username("joe")));
+    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(actor("joe")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +209,7 @@ async fn strangers_take_a_bounded_part_of_the_line() {
     let mut joe = Box::pin(auth.login("joe", "right", Some(&stored)));
     assert!(joe.as_mut().now_or_never().is_none(), "a user still finds a place");
     drop(waiting);
-    assert_eq!(joe.await, Ok(username("joe")));
+    assert_eq!(joe.await, Ok(actor("joe")));
 }
 
 #[tokio::test]
@@ -200,8 +228,8 @@ async fn a_stored_hash_that_is_not_computed_is_no_failure_of_the_user() {
 async fn a_new_password_is_hashed_and_known() {
     let auth = new();
     let stored = auth.hash(password("new")).await.expect("a turn");
-    assert_eq!(auth.check(&username("joe"), password("new"), Some(&stored)).await, Ok(()));
-    assert_eq!(auth.check(&username("joe"), password("old"), Some(&stored)).await, Err(AuthError::Wrong));
+    assert_eq!(auth.check(&actor("joe"), password("new"), Some(&stored)).await, Ok(()));
+    assert_eq!(auth.check(&actor("joe"), password("old"), Some(&stored)).await, Err(AuthError::Wrong));
 }
 
 #[tokio::test]

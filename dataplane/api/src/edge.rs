@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, topic_patch, topics, users};
+use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, tenants, topic_patch, topics, users};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -33,6 +33,8 @@ pub(crate) struct Call<'a> {
     topic: Cow<'a, str>,
     /// The child, the member, the partition or the user named in the path, as written there.
     pub(crate) second: Cow<'a, str>,
+    /// The tenant named in the path, as written there.
+    pub(crate) named_tenant: Cow<'a, str>,
 }
 
 impl Call<'_> {
@@ -162,7 +164,7 @@ async fn admit_and_dispatch(
     {
         return Err(cluster::taken_out(reason));
     }
-    let call = Call { state, conn, parts, caller, topic: matched.topic, second: matched.second };
+    let call = Call { state, conn, parts, caller, topic: matched.topic, second: matched.second, named_tenant: matched.tenant };
     rights::check(&call, need)?;
     confirm_topic(&call).await?;
     rights::check_topic(&call, need)?;
@@ -229,6 +231,13 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::User, _) => Box::pin(users::describe(call)).await,
         (Route::Grants, _) => Box::pin(users::set_grants(call, body)).await,
         (Route::Password, _) => Box::pin(users::set_password(call, body)).await,
+        (Route::Tenants, _) => tenants::list(call),
+        (Route::Tenant, Verb::Put) => Box::pin(tenants::put(call, body)).await,
+        (Route::Tenant, Verb::Delete) => Box::pin(tenants::delete(call)).await,
+        (Route::Tenant, _) => Box::pin(tenants::describe(call)).await,
+        (Route::TenantUsers, _) => Box::pin(tenants::users(call)).await,
+        (Route::TenantUser, Verb::Delete) => Box::pin(tenants::delete_user(call)).await,
+        (Route::TenantUser, _) => Box::pin(tenants::put_user(call, body)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

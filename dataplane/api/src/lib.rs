@@ -37,8 +37,10 @@ mod serve;
 mod shape;
 mod sign_in;
 mod state;
+mod tenants;
 mod topic_patch;
 mod topics;
+mod traces;
 mod users;
 
 pub use config::{ApiConfig, TopicDefaults};
@@ -48,3 +50,4 @@ pub use node_status::node_status;
 pub use openapi::openapi_json;
 pub use serve::serve;
 pub use state::{ApiParts, ApiState};
+pub use traces::left;

@@ -7,10 +7,13 @@ use veena_broker::sweep::Quarantined;
 use veena_client::bodies::{NodeMove, NodeStatus, Quarantine, QuarantinedCopy};
 use veena_contract::{CatalogView, NodeId, PartitionIndex, TopicId, limits};
 
+use crate::traces;
+
 /// What this node says of itself.
 pub async fn node_status(broker: &Broker, me: &NodeId) -> NodeStatus {
     let set_aside = broker.quarantined().await;
     let view = broker.catalog();
+    let tenants = traces::of_this_node(broker, &view).await;
     let under_way = broker.moves().into_iter().filter_map(|progress| under_way(&view, progress));
     NodeStatus {
         node: me.to_string(),
@@ -23,6 +26,8 @@ pub async fn node_status(broker: &Broker, me: &NodeId) -> NodeStatus {
             list: set_aside.iter().rev().take(limits::QUARANTINE_LISTED_MAX).map(|copy| set_aside_copy(&view, copy)).collect(),
         }),
         moves: under_way.chain(broker.ended_moves().into_iter().map(ended)).collect(),
+        applied: view.applied.get(),
+        tenants,
     }
 }
 

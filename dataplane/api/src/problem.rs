@@ -6,7 +6,7 @@ use http::StatusCode;
 use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use veena_broker::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
 use veena_client::bodies::ErrorBody;
-use veena_contract::{CommandError, Effect, ErrorCode, InvalidName, ProposeError};
+use veena_contract::{CommandError, Effect, ErrorCode, Forbidden, InvalidName, ProposeError};
 
 use crate::answer::{self, Answer};
 
@@ -241,10 +241,16 @@ impl From<CommandError> for Problem {
             CommandError::ChildSchema => (StatusCode::CONFLICT, ErrorCode::SchemaIncompatible),
             CommandError::DelayExceedsRetention { .. } => (StatusCode::CONFLICT, ErrorCode::InvalidArgument),
             CommandError::PartitionsMustGrow { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+            CommandError::Forbidden { why: Forbidden::TenantSuspended } => (StatusCode::FORBIDDEN, ErrorCode::TenantSuspended),
             CommandError::Forbidden { .. } => (StatusCode::FORBIDDEN, ErrorCode::Forbidden),
-            CommandError::UserNotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
+            CommandError::UserNotFound | CommandError::TenantNotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
             CommandError::UserExists => (StatusCode::CONFLICT, ErrorCode::AlreadyExists),
-            CommandError::UserChanged => (StatusCode::CONFLICT, ErrorCode::Conflict),
+            CommandError::UserChanged
+            | CommandError::RevisionPassed { .. }
+            | CommandError::RevisionTaken { .. }
+            | CommandError::TenantStays
+            | CommandError::TenantDeleting
+            | CommandError::TenantNotEmpty => (StatusCode::CONFLICT, ErrorCode::Conflict),
         };
         Self::new(status, code, error.to_string())
     }

@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 
+use veena_contract::limits;
+
+use crate::problem::Problem;
+
 /// A percent escape is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid URL escape {0:?}")]
@@ -72,6 +76,33 @@ pub(crate) fn text(raw: &str) -> Result<Cow<'_, str>, BadEscape> {
 /// The first value of a parameter, decoded as text.
 pub(crate) fn first<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, BadEscape> {
     pairs(query).find(|(found, _)| found.as_ref() == name.as_bytes()).map(|(_, raw)| text(raw)).transpose()
+}
+
+/// Which part of a list is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page<'a> {
+    pub(crate) limit: usize,
+    /// The last name of the page before.
+    pub(crate) after: Option<Cow<'a, str>>,
+}
+
+/// `limit` and `page_token`.
+pub(crate) fn page(query: Option<&str>) -> Result<Page<'_>, Problem> {
+    let malformed = |error: BadEscape| Problem::malformed(error.to_string());
+    let limit = match first(query, "limit").map_err(malformed)?.filter(|text| !text.is_empty()) {
+        None => limits::LIST_PAGE_DEFAULT,
+        Some(text) => {
+            let number = text.parse::<i64>().ok().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+            number.ok_or_else(|| Problem::invalid("limit must be a positive integer"))?.min(limits::LIST_PAGE_MAX)
+        }
+    };
+    let after = first(query, "page_token").map_err(malformed)?.filter(|text| !text.is_empty());
+    Ok(Page { limit, after })
+}
+
+/// The refusal of a `page_token` that cannot be one.
+pub(crate) fn bad_page_token() -> Problem {
+    Problem::invalid("invalid page_token")
 }
 
 fn hex(digit: u8) -> Option<u8> {

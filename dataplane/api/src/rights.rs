@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use veena_auth::{
-    Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_copy_metadata, may_manage, may_see,
+    Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_copy_metadata, may_manage,
+    may_operate, may_see, may_see_counters,
 };
-use veena_contract::{Actor, CatalogView, ErrorCode, Grants, TenantId, TopicName, TopicRecord, UserRecord, Username};
+use veena_contract::{
+    Actor, CatalogView, ErrorCode, Forbidden, Grants, TenantId, TenantState, TopicName, TopicRecord, UserRecord, Username,
+};
 
 use crate::catalog;
 use crate::edge::Call;
@@ -18,7 +21,7 @@ use crate::state::ApiState;
 pub(crate) enum Need {
     /// Nothing, not even a name.
     Anybody,
-    /// To be a user, unless the counters were opened to everybody.
+    /// To be a user of the tenant `default`, unless the counters were opened to everybody.
     Counters,
     /// To be a user. What they may not see is left out.
     User,
@@ -38,6 +41,8 @@ pub(crate) enum Need {
     Admin,
     /// To be the root admin.
     Root,
+    /// To be an admin of the tenant `default`.
+    Operator,
 }
 
 /// On whose behalf a request is served.
@@ -53,12 +58,18 @@ impl Caller {
     /// The user of this record, as the newest view knows them.
     ///
     /// # Errors
-    /// There is no such user any more, or the password is another.
+    /// There is no such user any more, or the password is another; or nobody of the user's tenant may do anything now.
     pub(crate) fn of(state: &ApiState, known: &UserRecord) -> Result<Self, Problem> {
         let view = state.view();
         let record = view.user(&known.tenant, &known.username).filter(|record| record.hash == known.hash);
         let record = Arc::clone(record.ok_or_else(Problem::unauthenticated)?);
-        let principal = Principal { username: record.username.clone(), is_root: record.is_root, grants: record.grants.clone() };
+        match view.tenant_state(&record.tenant) {
+            Some(TenantState::Active) => {}
+            Some(TenantState::Suspended) => return Err(Problem::tenant_suspended()),
+            Some(TenantState::Deleting) | None => return Err(Problem::unauthenticated()),
+        }
+        let (tenant, username, grants) = (record.tenant.clone(), record.username.clone(), record.grants.clone());
+        let principal = Principal { tenant, username, is_root: record.is_root, grants };
         Ok(Self::User(record, principal))
     }
 
@@ -120,9 +131,19 @@ impl Caller {
         self.decided(|principal| may_manage(principal, topic.owner.as_deref()))
     }
 
-    /// May they manage users and the cluster?
+    /// May they manage the users of their tenant?
     pub(crate) fn may_administer(&self) -> Result<(), Problem> {
         self.decided(may_administer)
+    }
+
+    /// May they manage the cluster and its tenants?
+    pub(crate) fn may_operate(&self) -> Result<(), Problem> {
+        self.decided(may_operate)
+    }
+
+    /// May they see the counters?
+    pub(crate) fn may_see_counters(&self) -> Result<(), Problem> {
+        self.decided(may_see_counters)
     }
 
     /// May they have a copy of the metadata?
@@ -169,17 +190,24 @@ impl Problem {
     pub(crate) fn forbidden(text: String) -> Self {
         Self::new(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
     }
+
+    /// 403: nobody of the caller's tenant may do anything now.
+    pub(crate) fn tenant_suspended() -> Self {
+        Self::new(StatusCode::FORBIDDEN, ErrorCode::TenantSuspended, Forbidden::TenantSuspended.to_string())
+    }
 }
 
 /// Looks at what a caller needs before anybody is asked whether there is such a topic.
 pub(crate) fn check(call: &Call<'_>, need: Need) -> Result<(), Problem> {
     match need {
-        Need::Anybody | Need::Counters | Need::User | Need::Create | Need::See | Need::Manage | Need::ManageEither => Ok(()),
+        Need::Anybody | Need::User | Need::Create | Need::See | Need::Manage | Need::ManageEither => Ok(()),
         // A name that no topic can have is the handler's to refuse.
         Need::Do(action) => call.topic().map_or(Ok(()), |topic| call.caller.may(action, &topic)),
         Need::Oneself if call.caller.username().is_some_and(|name| *call.second == *name.as_str()) => Ok(()),
         Need::Oneself | Need::Admin => call.caller.may_administer(),
         Need::Root => call.caller.may_copy_metadata(),
+        Need::Operator => call.caller.may_operate(),
+        Need::Counters => call.caller.may_see_counters(),
     }
 }
 

@@ -6,7 +6,7 @@ use http::Method;
 use veena_auth::Action::{Consume, Produce};
 
 use crate::query::unescape_segment;
-use crate::rights::Need::{self, Admin, Anybody, Counters, Create, Do, Manage, ManageEither, Oneself, Root, See, User};
+use crate::rights::Need::{self, Admin, Anybody, Counters, Create, Do, Manage, ManageEither, Oneself, Operator, Root, See, User};
 
 /// The routes, with what each of their methods needs: one without it does not compile.
 macro_rules! routes {
@@ -52,17 +52,17 @@ routes! {
     /// Settles leases.
     Ack "/v1/topics/{topic}/ack" [Post: Do(Consume)];
     /// The members of the cluster.
-    ClusterMembers "/v1/cluster/members" [Get: Admin];
+    ClusterMembers "/v1/cluster/members" [Get: Operator];
     /// A copy of the metadata.
     ClusterBackup "/v1/cluster/backup" [Get: Root];
     /// Takes a member out, or takes that back.
-    ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post: Admin, Delete: Admin];
+    ClusterDecommission "/v1/cluster/members/{member}/decommission" [Post: Operator, Delete: Operator];
     /// Gives up a member that is dead.
-    ClusterForget "/v1/cluster/members/{member}/forget" [Post: Admin];
+    ClusterForget "/v1/cluster/members/{member}/forget" [Post: Operator];
     /// Partitions on their way to other nodes.
-    ClusterMoves "/v1/cluster/moves" [Get: Admin];
+    ClusterMoves "/v1/cluster/moves" [Get: Operator];
     /// Ends a move.
-    ClusterAbort "/v1/cluster/moves/{topic}/{partition}/abort" [Post: Admin];
+    ClusterAbort "/v1/cluster/moves/{topic}/{partition}/abort" [Post: Operator];
     /// Creates and lists users.
     Users "/v1/users" [Get: Admin, Post: Admin];
     /// One user.
@@ -71,6 +71,14 @@ routes! {
     Grants "/v1/users/{user}/grants" [Put: Admin];
     /// A user's password.
     Password "/v1/users/{user}/password" [Put: Oneself];
+    /// The tenants of the cluster.
+    Tenants "/v1/admin/tenants" [Get: Operator];
+    /// One tenant.
+    Tenant "/v1/admin/tenants/{tenant}" [Get: Operator, Put: Operator, Delete: Operator];
+    /// The users of a tenant.
+    TenantUsers "/v1/admin/tenants/{tenant}/users" [Get: Operator];
+    /// One user of a tenant.
+    TenantUser "/v1/admin/tenants/{tenant}/users/{user}" [Put: Operator, Delete: Operator];
     /// Does the process answer?
     Healthz "/healthz" [Get: Anybody];
     /// Does it take work?
@@ -147,11 +155,20 @@ pub(crate) struct Matched<'a> {
     pub(crate) topic: Cow<'a, str>,
     /// The child, the member, the partition or the user named in the path, or nothing.
     pub(crate) second: Cow<'a, str>,
+    /// The tenant named in the path, or nothing.
+    pub(crate) tenant: Cow<'a, str>,
+}
+
+impl<'a> Matched<'a> {
+    /// A route whose path names a topic, something else, or neither.
+    const fn new(route: Route, topic: Cow<'a, str>, second: Cow<'a, str>) -> Self {
+        Self { route, topic, second, tenant: Cow::Borrowed("") }
+    }
 }
 
 /// Finds the route of a path.
 pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
-    let plain = |route| Some(Matched { route, topic: Cow::Borrowed(""), second: Cow::Borrowed("") });
+    let plain = |route| Some(Matched::new(route, Cow::Borrowed(""), Cow::Borrowed("")));
     let Some(rest) = path.strip_prefix("/v1/topics") else {
         return match path {
             "/healthz" => plain(Route::Healthz),
@@ -161,6 +178,8 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/v1/cluster/moves" => plain(Route::ClusterMoves),
             "/v1/cluster/backup" => plain(Route::ClusterBackup),
             "/v1/users" => plain(Route::Users),
+            "/v1/admin/tenants" => plain(Route::Tenants),
+            _ if path.starts_with("/v1/admin/") => find_in_tenants(path.strip_prefix("/v1/admin/tenants/")?),
             _ => match path.strip_prefix("/v1/users/") {
                 Some(rest) => find_in_users(rest),
                 None => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
@@ -190,7 +209,7 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
     if topic.is_empty() {
         return None;
     }
-    Some(Matched { route, topic: unescape_segment(topic)?, second })
+    Some(Matched::new(route, unescape_segment(topic)?, second))
 }
 
 /// The routes below `/v1/cluster/` that name something.
@@ -203,7 +222,20 @@ fn find_in_cluster(rest: &str) -> Option<Matched<'_>> {
         _ => return None,
     };
     let second = Some(second).filter(|second| !second.is_empty())?;
-    Some(Matched { route, topic: unescape_segment(topic)?, second: unescape_segment(second)? })
+    Some(Matched::new(route, unescape_segment(topic)?, unescape_segment(second)?))
+}
+
+/// The routes below `/v1/admin/tenants/`.
+fn find_in_tenants(rest: &str) -> Option<Matched<'_>> {
+    let segments: Vec<&str> = rest.split('/').collect();
+    let (route, tenant, user) = match *segments.as_slice() {
+        [tenant] => (Route::Tenant, tenant, ""),
+        [tenant, "users"] => (Route::TenantUsers, tenant, ""),
+        [tenant, "users", user] if !user.is_empty() => (Route::TenantUser, tenant, user),
+        _ => return None,
+    };
+    let tenant = unescape_segment(Some(tenant).filter(|tenant| !tenant.is_empty())?)?;
+    Some(Matched { tenant, ..Matched::new(route, Cow::Borrowed(""), unescape_segment(user)?) })
 }
 
 /// The routes of one user.
@@ -216,7 +248,7 @@ fn find_in_users(rest: &str) -> Option<Matched<'_>> {
         Some(_) => return None,
     };
     let second = Some(name).filter(|name| !name.is_empty())?;
-    Some(Matched { route, topic: Cow::Borrowed(""), second: unescape_segment(second)? })
+    Some(Matched::new(route, Cow::Borrowed(""), unescape_segment(second)?))
 }
 
 #[cfg(test)]
@@ -228,7 +260,9 @@ mod tests {
         for route in Route::ALL {
             const OTHERS: [&str; 4] = ["{child}", "{member}", "{partition}", "{user}"];
             let path = OTHERS.iter().fold(route.template().replace("{topic}", "a.b"), |path, other| path.replace(other, "c"));
+            let path = path.replace("{tenant}", "acme");
             let found = find(&path).expect("a served path");
+            assert_eq!(found.tenant == "acme", route.template().contains("{tenant}"));
             assert_eq!(found.route, *route);
             assert_eq!(found.topic == "a.b", route.template().contains("{topic}"));
             let names_another = OTHERS.iter().any(|name| route.template().contains(name));
@@ -258,6 +292,13 @@ mod tests {
             "/v1/users/a/",
             "/v1/users/a/b",
             "/v1/users/a/grants/b",
+            "/v1/admin",
+            "/v1/admin/tenants/",
+            "/v1/admin/tenants/a/",
+            "/v1/admin/tenants//users",
+            "/v1/admin/tenants/a/users/",
+            "/v1/admin/tenants/a/users/b/c",
+            "/v1/admin/tenants/a/topics",
         ] {
             assert_eq!(find(path), None, "{path}");
         }

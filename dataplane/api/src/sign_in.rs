@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use veena_auth::{AuthError, PasswordHash};
-use veena_contract::{Effect, ErrorCode};
+use veena_contract::{Actor, Effect, ErrorCode, TenantState};
 
 use crate::problem::Problem;
 use crate::rights::{Caller, Need};
@@ -18,8 +18,11 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
     }
     let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
     let mut checked = None;
-    let lookup = |username: &_| {
-        checked = state.view().user(&state.tenant, username).cloned();
+    let lookup = |actor: &Actor| {
+        let view = state.view();
+        // Of a tenant that goes nobody is known any more.
+        let is_there = matches!(view.tenant_state(&actor.tenant), Some(TenantState::Active | TenantState::Suspended));
+        checked = view.user(&actor.tenant, &actor.username).filter(|_| is_there).cloned();
         PasswordHash::try_from(&checked.as_ref()?.hash).ok()
     };
     state.parts.authenticator.authenticate(header, lookup).await?;

@@ -219,21 +219,13 @@ fn at_most(name: &str, max: u64, value: Option<i64>) -> Result<Option<u64>, Prob
 
 /// `GET /v1/topics`.
 pub(crate) fn list(call: &Call<'_>) -> Result<Answer, Problem> {
-    let malformed = |error: query::BadEscape| Problem::malformed(error.to_string());
-    let limit = match query::first(call.query(), "limit").map_err(malformed)?.filter(|text| !text.is_empty()) {
-        None => limits::LIST_PAGE_DEFAULT,
-        Some(text) => {
-            let number = text.parse::<i64>().ok().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-            number.ok_or_else(|| Problem::invalid("limit must be a positive integer"))?.min(limits::LIST_PAGE_MAX)
-        }
-    };
-    let token = query::first(call.query(), "page_token").map_err(malformed)?.filter(|text| !text.is_empty());
-    let after = token.map(|token| TopicName::parse(&token)).transpose().map_err(|_| Problem::invalid("invalid page_token"))?;
+    let query::Page { limit, after } = query::page(call.query())?;
+    let after = after.map(|token| TopicName::parse(&token)).transpose().map_err(|_| query::bad_page_token())?;
     let view = call.state.view();
     let tenant = call.tenant();
     let from = match after {
         Some(name) => Bound::Excluded((tenant.clone(), name)),
-        None => Bound::Included((tenant.clone(), TopicName::parse("-").expect("the least of all names"))),
+        None => Bound::Included((tenant.clone(), TopicName::least())),
     };
     let mut rest = view.topics.range((from, Bound::Unbounded)).take_while(|((owner, _), _)| owner == tenant).map(|(_, record)| record);
     let page: Vec<&Arc<TopicRecord>> = rest.by_ref().take(limit).collect();

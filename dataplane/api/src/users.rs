@@ -31,29 +31,29 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let hash = call.state.parts.authenticator.hash(password).await?.into();
     let at_ms = call.state.parts.clock.now_ms();
     let tenant = call.tenant().clone();
-    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms };
+    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
     let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
 }
 
 /// As for other bodies; but what is no object may be a password alone, and is not shown.
-fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+pub(crate) fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     match body.trim_ascii_start().first() {
         Some(b'{') | None => json::decode(body),
         Some(_) => Err(Problem::malformed("invalid json: expected an object")),
     }
 }
 
-fn password(text: PasswordText) -> Result<Password, Problem> {
+pub(crate) fn password(text: PasswordText) -> Result<Password, Problem> {
     Password::new(text.into_text()).map_err(|error| Problem::invalid(error.to_string()))
 }
 
-fn grants(asked: Vec<Grant>) -> Result<Grants, Problem> {
+pub(crate) fn grants(asked: Vec<Grant>) -> Result<Grants, Problem> {
     let texts: Vec<GrantText> = asked.into_iter().map(|grant| GrantText { action: grant.action, patterns: grant.patterns }).collect();
     Grants::parse(&texts).map_err(|error| Problem::invalid(error.to_string()))
 }
 
-fn shape(record: &UserRecord) -> User {
+pub(crate) fn shape(record: &UserRecord) -> User {
     let grants: Vec<GrantText> = record.grants.clone().into();
     User {
         username: record.username.to_string(),
@@ -61,11 +61,12 @@ fn shape(record: &UserRecord) -> User {
         root: record.is_root,
         created_at_ms: record.created_at_ms,
         updated_at_ms: record.updated_at_ms,
+        revision: record.revision,
     }
 }
 
 /// The user that the path names. A name that no user can have names none.
-fn named(call: &Call<'_>) -> Result<Username, Problem> {
+pub(crate) fn named(call: &Call<'_>) -> Result<Username, Problem> {
     Username::parse(&call.second).map_err(|_| CommandError::UserNotFound.into())
 }
 
@@ -131,7 +132,7 @@ async fn check_current(call: &Call<'_>, current: Option<PasswordText>) -> Result
     let incorrect = || Problem::forbidden("current password is incorrect".to_owned());
     let current = current.and_then(|text| Password::new(text.into_text()).ok()).ok_or_else(incorrect)?;
     let (record, hash) = call.caller.password().ok_or_else(Problem::unauthenticated)?;
-    match call.state.parts.authenticator.check(&record.username, current, Some(&hash)).await {
+    match call.state.parts.authenticator.check(&record.actor(), current, Some(&hash)).await {
         Ok(()) => Ok(record.hash.clone()),
         Err(AuthError::Wrong | AuthError::Missing) => Err(incorrect()),
         Err(other) => Err(other.into()),

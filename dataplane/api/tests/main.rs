@@ -19,5 +19,6 @@ mod sockets;
 mod support;
 #[path = "../fuzz/targets.rs"]
 mod targets;
+mod tenants;
 mod topics;
 mod users;

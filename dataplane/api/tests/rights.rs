@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use veena_api::ApiConfig;
 
-use crate::support::{Node, PASSWORD};
+use crate::support::{Answer, Node, PASSWORD};
 
 /// The kinds of users: their grants. Topics are named `o-*` and belong to `owner`; children `c-*`, to `childowner`; `new-*` is not there yet.
 const USERS: [(&str, &[(&str, &str)]); 8] = [
@@ -29,6 +29,10 @@ enum LetIn {
     These(&'static [&'static str]),
     /// Nobody else.
     Root,
+    /// The admins of the tenant `default`, whoever's the things are.
+    Operators,
+    /// The users of the tenant `default`.
+    UsersOfDefault,
 }
 
 struct Row {
@@ -64,108 +68,210 @@ const ROWS: &[Row] = &[
     Row { body: r#"{"messages":[{"payload":1}]}"#, ..row("POST", "/v1/topics/{topic}/produce/batch", 202, LetIn::These(&["producer"])) },
     row("GET", "/v1/topics/{topic}/consume", 204, LetIn::These(&["consumer"])),
     Row { query: "?receipt_handle=0:0:1", ..row("POST", "/v1/topics/{topic}/ack", 410, LetIn::These(&["consumer"])) },
-    row("GET", "/v1/cluster/members", 200, ONLY_ADMINS),
+    row("GET", "/v1/cluster/members", 200, LetIn::Operators),
     // No copies are made of this catalog: it is in memory.
     row("GET", "/v1/cluster/backup", 503, LetIn::Root),
-    row("POST", "/v1/cluster/members/{member}/decommission", 404, ONLY_ADMINS),
-    row("DELETE", "/v1/cluster/members/{member}/decommission", 404, ONLY_ADMINS),
-    row("POST", "/v1/cluster/members/{member}/forget", 404, ONLY_ADMINS),
-    row("GET", "/v1/cluster/moves", 200, ONLY_ADMINS),
-    row("POST", "/v1/cluster/moves/{topic}/{partition}/abort", 404, ONLY_ADMINS),
+    row("POST", "/v1/cluster/members/{member}/decommission", 404, LetIn::Operators),
+    row("DELETE", "/v1/cluster/members/{member}/decommission", 404, LetIn::Operators),
+    row("POST", "/v1/cluster/members/{member}/forget", 404, LetIn::Operators),
+    row("GET", "/v1/cluster/moves", 200, LetIn::Operators),
+    row("POST", "/v1/cluster/moves/{topic}/{partition}/abort", 404, LetIn::Operators),
     row("GET", "/v1/users", 200, ONLY_ADMINS),
     Row { body: r#"{"username":"made-$n","password":"x"}"#, ..row("POST", "/v1/users", 201, ONLY_ADMINS) },
     row("GET", "/v1/users/{user}", 200, ONLY_ADMINS),
     row("DELETE", "/v1/users/{user}", 204, ONLY_ADMINS),
     Row { body: r#"{"grants":[]}"#, ..row("PUT", "/v1/users/{user}/grants", 200, ONLY_ADMINS) },
     Row { body: r#"{"new_password":"x"}"#, ..row("PUT", "/v1/users/{user}/password", 204, ONLY_ADMINS) },
+    row("GET", "/v1/admin/tenants", 200, LetIn::Operators),
+    row("GET", "/v1/admin/tenants/{tenant}", 200, LetIn::Operators),
+    Row { body: r#"{"state":"suspended"}"#, ..row("PUT", "/v1/admin/tenants/{tenant}", 200, LetIn::Operators) },
+    row("DELETE", "/v1/admin/tenants/{tenant}", 202, LetIn::Operators),
+    row("GET", "/v1/admin/tenants/{tenant}/users", 200, LetIn::Operators),
+    Row { body: r#"{"grants":[{"action":"admin"}]}"#, ..row("PUT", "/v1/admin/tenants/{tenant}/users/{user}", 200, LetIn::Operators) },
+    row("DELETE", "/v1/admin/tenants/{tenant}/users/{user}", 204, LetIn::Operators),
     row("GET", "/healthz", 200, LetIn::Everybody),
     row("GET", "/readyz", 200, LetIn::Everybody),
-    row("GET", "/metrics", 200, LetIn::Users),
+    row("GET", "/metrics", 200, LetIn::UsersOfDefault),
 ];
 
-fn credentials(who: &'static str) -> Option<(&'static str, &'static str)> {
-    match who {
-        "nobody" => None,
-        "wrong" => Some(("producer", "wrong horse")),
-        "unknown" => Some(("nosuchuser", PASSWORD)),
-        user => Some((user, PASSWORD)),
+/// Whose things a run is about, and who else calls.
+struct Run {
+    /// The tenant that the things are of.
+    home: &'static str,
+    callers: Vec<String>,
+}
+
+impl Run {
+    /// The tenant `default`, whose admins are the operators.
+    fn of_default() -> Self {
+        let callers = NOBODY.into_iter().chain(USERS.into_iter().map(|(name, _)| name));
+        Self { home: "default", callers: callers.map(|name| format!("{name}@default")).collect() }
+    }
+
+    /// Another tenant: its users; an admin of a tenant that has things of the same names, and of one that has nothing; and an operator.
+    fn of_acme() -> Self {
+        let users = NOBODY.into_iter().chain(USERS.into_iter().map(|(name, _)| name).filter(|name| *name != "admin"));
+        let others = ["administrator@twin", "administrator@empty", "admin@default"];
+        let callers = users.map(|name| format!("{name}@acme")).chain(others.map(str::to_owned));
+        Self { home: "acme", callers: callers.collect() }
+    }
+
+    /// The tenants that have what the paths name.
+    fn furnished(&self) -> Vec<&'static str> {
+        if self.home == "acme" { vec!["acme", "twin"] } else { vec!["default"] }
+    }
+
+    fn expected(&self, row: &Row, who: &str) -> u16 {
+        let (name, tenant) = who.split_once('@').expect("name@tenant");
+        let is_nobody = NOBODY.contains(&name);
+        let is_operator = tenant == "default" && ADMINS.contains(&name);
+        let is_let_in = match row.let_in {
+            LetIn::Everybody => true,
+            LetIn::Users => !is_nobody,
+            LetIn::UsersOfDefault => !is_nobody && tenant == "default",
+            LetIn::Operators => is_operator,
+            LetIn::Root => who == "admin@default",
+            LetIn::These(users) => users.contains(&name) || ADMINS.contains(&name),
+        };
+        let is_of_the_caller = !matches!(row.let_in, LetIn::Operators | LetIn::Root);
+        let names_something = ["{topic}", "{child}", "{user}"].iter().any(|name| row.template.contains(name));
+        match (is_let_in, is_nobody) {
+            // What is another tenant's is not there.
+            (true, _) if is_of_the_caller && names_something && !self.furnished().contains(&tenant) => 404,
+            (true, _) => row.status,
+            (false, true) => 401,
+            (false, false) => 403,
+        }
     }
 }
 
-fn expected(row: &Row, who: &str) -> u16 {
-    let is_nobody = NOBODY.contains(&who);
-    let is_let_in = match row.let_in {
-        LetIn::Everybody => true,
-        LetIn::Users => !is_nobody,
-        LetIn::Root => who == "admin",
-        LetIn::These(users) => users.contains(&who) || ADMINS.contains(&who),
-    };
-    match (is_let_in, is_nobody) {
-        (true, _) => row.status,
-        (false, true) => 401,
-        (false, false) => 403,
+fn credentials(who: &str) -> Option<(String, &'static str)> {
+    let (name, tenant) = who.split_once('@').expect("name@tenant");
+    match name {
+        "nobody" => None,
+        "wrong" => Some((format!("producer@{tenant}"), "wrong horse")),
+        "unknown" => Some((format!("nosuchuser@{tenant}"), PASSWORD)),
+        _ => Some((who.to_owned(), PASSWORD)),
     }
+}
+
+async fn send(node: &Node, who: &str, method: &str, path: &str, body: &str) -> Answer {
+    let credentials = credentials(who);
+    node.send_as(credentials.as_ref().map(|(name, password)| (name.as_str(), *password)), method, path, body).await
 }
 
 async fn create_as(node: &Node, owner: &str, topic: &str) {
     let body = format!(r#"{{"name":"{topic}","partitions":1}}"#);
     let answer = node.send_as(Some((owner, PASSWORD)), "POST", "/v1/topics", &body).await;
-    assert_eq!((answer.status, &answer.json()["owner"]), (201, &json!(owner)), "{}", answer.text());
+    let name = owner.split('@').next().expect("a name");
+    assert_eq!((answer.status, &answer.json()["owner"]), (201, &json!(name)), "{}", answer.text());
 }
 
-/// Makes what the path of one cell names, and the path.
-async fn prepare(node: &Node, row: &Row, n: usize) -> String {
-    if row.template.contains("{topic}") {
-        create_as(node, "owner", &format!("o-{n}")).await;
+/// Makes what the path of one cell names, in each of these tenants, and the path.
+async fn prepare(node: &Node, row: &Row, n: usize, tenants: &[&str]) -> String {
+    for tenant in tenants {
+        let [owner, childowner] = ["owner", "childowner"].map(|name| format!("{name}@{tenant}"));
+        let administrator = format!("administrator@{tenant}");
+        if row.template.contains("{topic}") {
+            create_as(node, &owner, &format!("o-{n}")).await;
+        }
+        if row.method == "POST" && row.template.ends_with("/children") {
+            create_as(node, &owner, &format!("o-{n}-free")).await;
+        }
+        if row.template.contains("{child}") {
+            create_as(node, &childowner, &format!("c-{n}")).await;
+            let (path, body) = (format!("/v1/topics/o-{n}/children"), format!(r#"{{"child":"c-{n}"}}"#));
+            let attached = send(node, &administrator, "POST", &path, &body).await;
+            assert_eq!(attached.status, 200, "{}", attached.text());
+        }
+        if row.template.contains("{user}") && !row.template.contains("{tenant}") {
+            node.user(&format!("target-{n}@{tenant}"), &[]).await;
+        }
     }
-    if row.method == "POST" && row.template.ends_with("/children") {
-        create_as(node, "owner", &format!("o-{n}-free")).await;
-    }
-    if row.template.contains("{child}") {
-        create_as(node, "childowner", &format!("c-{n}")).await;
-        let attached = node.send_as_root("POST", &format!("/v1/topics/o-{n}/children"), &format!(r#"{{"child":"c-{n}"}}"#)).await;
-        assert_eq!(attached.status, 200, "{}", attached.text());
-    }
-    if row.template.contains("{user}") {
-        node.user(&format!("target-{n}"), &[]).await;
+    if row.template.contains("{tenant}") {
+        node.tenant(&format!("t-{n}")).await;
+        node.user(&format!("target-{n}@t-{n}"), &[]).await;
     }
     let names = [
         ("{topic}", format!("o-{n}")),
         ("{child}", format!("c-{n}")),
         ("{user}", format!("target-{n}")),
         ("{member}", "node-9".to_owned()),
+        ("{tenant}", format!("t-{n}")),
     ];
     let path = names.iter().fold(row.template.replace("{partition}", "0"), |path, (name, value)| path.replace(name, value));
     format!("{path}{}", row.query)
 }
 
+async fn furnish(node: &Node, tenant: &str) {
+    for (name, grants) in USERS.into_iter().filter(|(name, _)| *name != "admin") {
+        node.user(&format!("{name}@{tenant}"), grants).await;
+    }
+}
+
 async fn secured_with_users() -> Node {
     let node = Node::start_secured().await;
-    for (name, grants) in USERS.into_iter().filter(|(name, _)| *name != "admin") {
-        node.user(name, grants).await;
-    }
+    furnish(&node, "default").await;
     node
+}
+
+/// What can be seen of what a cell is about, by who may see it all.
+async fn seen(node: &Node, tenant: &str, n: usize) -> Vec<(u16, String)> {
+    let mut seen = Vec::new();
+    for path in
+        [format!("/v1/topics/o-{n}"), format!("/v1/topics/c-{n}"), format!("/v1/users/target-{n}"), "/v1/topics?limit=1000".to_owned()]
+    {
+        let answer = send(node, &format!("administrator@{tenant}"), "GET", &path, "").await;
+        let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        let shown = if answer.status == 404 { json!(body["error"]) } else { body };
+        seen.push((answer.status, shown.to_string()));
+    }
+    seen
+}
+
+/// Every cell of a run; how many, and which came out otherwise.
+async fn walk(node: &Node, run: &Run) -> (usize, Vec<String>) {
+    let (mut cells, mut wrong) = (0, Vec::new());
+    for row in ROWS {
+        for who in &run.callers {
+            cells += 1;
+            let path = prepare(node, row, cells, &run.furnished()).await;
+            let body = row.body.replace("$n", &cells.to_string());
+            let is_from_elsewhere = !who.ends_with(run.home);
+            let before = if is_from_elsewhere { seen(node, run.home, cells).await } else { Vec::new() };
+            let answer = send(node, who, row.method, &path, &body).await;
+            let expected = run.expected(row, who);
+            if answer.status != expected {
+                wrong.push(format!("{who} {} {path}: {} and not {expected}: {}", row.method, answer.status, answer.text()));
+            }
+            if is_from_elsewhere && before != seen(node, run.home, cells).await {
+                wrong.push(format!("{who} {} {path}: changed what is {}'s", row.method, run.home));
+            }
+        }
+    }
+    (cells, wrong)
 }
 
 #[tokio::test]
 async fn every_route_lets_in_whom_it_should_and_nobody_else() {
-    let node = secured_with_users().await;
-    let callers: Vec<&'static str> = NOBODY.into_iter().chain(USERS.into_iter().map(|(name, _)| name)).collect();
-    let (mut cells, mut wrong) = (0, Vec::new());
-    for row in ROWS {
-        for who in &callers {
-            cells += 1;
-            let path = prepare(&node, row, cells).await;
-            let body = row.body.replace("$n", &cells.to_string());
-            let answer = node.send_as(credentials(who), row.method, &path, &body).await;
-            if answer.status != expected(row, who) {
-                wrong.push(format!("{who} {} {path}: {} and not {}: {}", row.method, answer.status, expected(row, who), answer.text()));
-            }
-        }
-    }
+    let (node, run) = (secured_with_users().await, Run::of_default());
+    let (cells, wrong) = walk(&node, &run).await;
     assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
-    assert_eq!(cells, ROWS.len() * callers.len());
-    println!("{} routes and methods x {} callers: {cells} cells", ROWS.len(), callers.len());
+    assert_eq!(cells, ROWS.len() * run.callers.len());
+    println!("{} routes and methods x {} callers: {cells} cells", ROWS.len(), run.callers.len());
+}
+
+#[tokio::test]
+async fn every_route_keeps_to_the_tenant_of_its_caller() {
+    let (node, run) = (secured_with_users().await, Run::of_acme());
+    for tenant in ["acme", "twin", "empty"] {
+        node.tenant(tenant).await;
+        furnish(&node, tenant).await;
+    }
+    let (cells, wrong) = walk(&node, &run).await;
+    assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
+    assert_eq!(cells, ROWS.len() * run.callers.len());
+    println!("{} routes and methods x {} callers: {cells} cells", ROWS.len(), run.callers.len());
 }
 
 #[test]
@@ -209,7 +315,7 @@ async fn a_caller_is_asked_for_before_anything_else_is_looked_at() {
         assert_eq!(answer.refusal(401, "unauthenticated"), "authentication required", "{header}");
     }
     let of_tenant = |tenant: &str| crate::support::basic(&format!("admin@{tenant}"), PASSWORD);
-    for (tenant, status) in [("default", 200), ("acme", 401), ("", 401)] {
+    for (tenant, status) in [("default", 200), ("acme", 401), ("", 401), ("Default", 401)] {
         let header = of_tenant(tenant);
         assert_eq!(client.request("GET", "/v1/users", &[("Authorization", header.as_str())], b"").await.status, status, "{tenant}");
     }

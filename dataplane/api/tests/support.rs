@@ -22,8 +22,8 @@ use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
     BoxFuture, Catalog, CatalogView, CatalogWriter as _, Command, Entropy, ForgetError, GrantText, Grants, LeaderPort, LogIndex, Member,
-    Members, NodeDirectory, NodeId, Obstacle, ObstacleCode, PeerAddr, ProposeError, Standing, TenantId, UserRecord, Username, WallClock,
-    Witness,
+    Members, NodeDirectory, NodeId, Obstacle, ObstacleCode, PeerAddr, ProposeError, Standing, TenantId, TenantState, UserRecord, Username,
+    WallClock, Witness, limits,
 };
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
@@ -220,23 +220,48 @@ impl Node {
         node
     }
 
-    /// A user whose password is [`PASSWORD`]: action and pattern of each grant.
+    /// A tenant.
+    pub async fn tenant(&self, name: &str) {
+        let tenant = TenantId::parse(name).expect("a name");
+        let put = Command::PutTenant { tenant, state: TenantState::Active, revision: None, at_ms: 1 };
+        self.catalog.newest().propose(put).await.expect("created");
+    }
+
+    /// A user whose password is [`PASSWORD`], `name` or `name@tenant`: action and pattern of each grant.
     pub async fn user(&self, name: &str, grants: &[(&str, &str)]) {
         let text = |(action, pattern): &(&str, &str)| GrantText {
             action: (*action).to_owned(),
             patterns: Some((*pattern).to_owned()).filter(|pattern| !pattern.is_empty()).into_iter().collect(),
         };
         let grants = Grants::parse(&grants.iter().map(text).collect::<Vec<_>>()).expect("grants");
+        let (name, tenant) = name.split_once('@').unwrap_or((name, TenantId::DEFAULT));
         let user = UserRecord {
-            tenant: TenantId::default_tenant(),
+            tenant: TenantId::parse(tenant).expect("a name"),
             username: Username::parse(name).expect("a name"),
             hash: HASH.clone().into(),
             grants,
-            is_root: name == Username::ROOT,
+            is_root: name == Username::ROOT && tenant == TenantId::DEFAULT,
             created_at_ms: 1,
             updated_at_ms: 1,
+            revision: 0,
         };
         self.catalog.newest().propose(Command::CreateUser { user }).await.expect("created");
+    }
+
+    /// Deletes what the metadata has of a tenant, as the leader does once the tenant is to be deleted.
+    pub async fn empty(&self, tenant: &str) {
+        let (tenant, view) = (TenantId::parse(tenant).expect("a name"), self.catalog.newest().view());
+        let topics =
+            view.topics_of(&tenant).map(|topic| Command::DeleteTopic { tenant: tenant.clone(), name: topic.name.clone(), id: topic.id });
+        let users = view.users_of(&tenant).map(|user| Command::DeleteUser { tenant: tenant.clone(), username: user.username.clone() });
+        for command in topics.chain(users) {
+            self.catalog.newest().propose(command).await.expect("deleted");
+        }
+    }
+
+    /// The names in a directory.
+    pub fn disk_names(&self, dir: &str) -> Vec<String> {
+        self.disk.list(dir.as_ref()).expect("it is there").into_iter().map(|entry| entry.name).collect()
     }
 
     /// Sends a request as this user, or as nobody.
@@ -252,7 +277,18 @@ impl Node {
         self.send_as(Some((Username::ROOT, PASSWORD)), method, path, body).await
     }
 
+    /// With security on, and nothing kept that was set aside.
+    pub async fn start_secured_emptying() -> Self {
+        let node = Self::start_keeping(ApiConfig { security_enabled: true, ..ApiConfig::default() }, false, 0).await;
+        node.user(Username::ROOT, &[]).await;
+        node
+    }
+
     async fn start_as(config: ApiConfig, is_member: bool) -> Self {
+        Self::start_keeping(config, is_member, limits::QUARANTINE_BYTES_MAX).await
+    }
+
+    async fn start_keeping(config: ApiConfig, is_member: bool, quarantine_bytes_max: u64) -> Self {
         let entropy: Arc<dyn Entropy> = Arc::new(Seeded(AtomicU64::new(7)));
         let clock: Arc<dyn WallClock> = Arc::new(TestClock(tokio::time::Instant::now()));
         let node = NodeId(Arc::from("node-1"));
@@ -266,6 +302,10 @@ impl Node {
         let mut broker_config = BrokerConfig::new("/data".into());
         broker_config.wal.segment_bytes = 8 * 1024 * 1024;
         broker_config.disk_reserve_bytes = 0;
+        broker_config.quarantine_bytes_max = quarantine_bytes_max;
+        if quarantine_bytes_max == 0 {
+            broker_config.retention_check_ms = 50;
+        }
         disk.create_dir_all(&broker_config.data_dir).expect("a data directory");
         let ports = BrokerPorts {
             disk: Arc::new(disk.clone()),

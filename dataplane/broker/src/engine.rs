@@ -35,7 +35,8 @@ use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::sweep::Quarantined;
 use crate::tasks::OnExit;
-use crate::{layout, owners, scrub, settle, sweep};
+use crate::traces::Traces;
+use crate::{layout, owners, scrub, settle, sweep, traces};
 
 /// How long after progress a checkpoint is written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(200);
@@ -222,6 +223,11 @@ impl Broker {
     #[must_use]
     pub fn cursor_numbers(&self) -> Vec<CursorNumbers> {
         self.core.fanout.numbers(&self.core, &self.catalog())
+    }
+
+    /// What this node still has of these tenants, which are being deleted, in order; `None` if the disk does not tell it soon.
+    pub async fn traces_of(&self, tenants: &[TenantId]) -> Option<Vec<Traces>> {
+        traces::of(&self.core, tenants).await
     }
 
     /// The data directory, as of the last sweep.

@@ -23,5 +23,7 @@ pub mod streams;
 pub mod sweep;
 pub mod tasks;
 pub mod topics;
+mod traces;
 
 pub use engine::{Broker, Deliveries, OpenError};
+pub use traces::Traces;

@@ -1,6 +1,6 @@
 //! Settle state of all partitions, how far their logs were published, and cursor positions, on their way to the node's one settle journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{error, info};
-use veena_contract::{AttachEpoch, Confirmed, CopyMoved, LinkGone, LogId, PartitionIndex, limits};
+use veena_contract::{AttachEpoch, CatalogView, Confirmed, CopyMoved, LinkGone, LogId, PartitionIndex, TopicGone, TopicId, limits};
 use veena_storage::journal::{Change, Journal, JournalError};
 
 use crate::consume::frontier;
@@ -122,6 +122,43 @@ impl SettleStore {
     /// Forgets the position of a cursor in a partition that has moved to another node; written with the next round.
     pub fn forget_moved_cursor(&self, why: &Confirmed<CopyMoved>, epoch: AttachEpoch) {
         self.put((KIND_CURSOR, position::key(epoch, why.fact().index)), None);
+    }
+
+    /// The topics that something is kept for and that are not in the catalog.
+    pub fn unknown_topics(&self, view: &CatalogView) -> BTreeSet<TopicId> {
+        let newest = self.newest.lock();
+        let topics: BTreeSet<TopicId> =
+            of_kind(&newest, KIND_PROMISE).filter_map(|key| Some(TopicId(u64::from_be_bytes(*key.first_chunk()?)))).collect();
+        topics.into_iter().filter(|topic| view.topic_by_id(*topic).is_none()).collect()
+    }
+
+    /// The attachments that a position is kept for and that are not in the catalog, with the partition it is of.
+    pub fn unknown_links(&self, view: &CatalogView) -> Vec<(AttachEpoch, PartitionIndex)> {
+        let kept: Vec<_> = of_kind(&self.newest.lock(), KIND_CURSOR).filter_map(|key| position::of_key(key)).collect();
+        if kept.is_empty() {
+            return kept;
+        }
+        let links = view.by_id.values().flat_map(|topic| &topic.children);
+        let known: BTreeSet<AttachEpoch> = links.map(|link| link.epoch).collect();
+        kept.into_iter().filter(|(epoch, _)| !known.contains(epoch)).collect()
+    }
+
+    /// Forgets what is kept for the partitions of a topic that is gone; written with the next round. A node that was away when the topic was
+    /// deleted never closed them.
+    pub fn forget_topic(&self, why: &Confirmed<TopicGone>) {
+        let topic = why.fact().topic;
+        let kept: Vec<PartitionIndex> = {
+            let newest = self.newest.lock();
+            let index = |key: &Vec<u8>| Some(PartitionIndex(u32::from_be_bytes(*key.strip_prefix(&topic.0.to_be_bytes())?.first_chunk()?)));
+            of_kind(&newest, KIND_PROMISE).filter_map(index).collect()
+        };
+        for index in kept {
+            let partition = PartitionId { topic, index };
+            if let Some(kept) = self.promise(partition) {
+                self.forget(kept.log);
+            }
+            self.forget_promise(partition);
+        }
     }
 
     fn put(&self, key: Key, value: Option<Bytes>) {
@@ -248,6 +285,11 @@ struct Round {
     appended: Appended,
     /// `None` when no sync was tried.
     is_synced: Option<bool>,
+}
+
+/// The keys of one kind.
+fn of_kind(newest: &BTreeMap<Key, Bytes>, kind: u8) -> impl Iterator<Item = &Vec<u8>> {
+    newest.range((kind, Vec::new())..(kind + 1, Vec::new())).map(|((_, key), _)| key)
 }
 
 fn settle_key(log: LogId) -> Key {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
-use veena_contract::{Confirmed, LogIndex, TenantId, TopicGone, TopicId, limits};
+use veena_contract::{Confirmed, LogIndex, TenantId, TenantState, TopicGone, TopicId, limits};
 use veena_storage::disk::{DirEntry, Disk};
 
 use crate::consume::reserve;
@@ -320,7 +320,13 @@ async fn remove_leftovers(core: &Arc<Core>, is_listing_failing: &mut bool) -> bo
             Ok(_) | Err(_) => is_clean = false,
         }
     }
-    is_clean
+    let worker = Arc::clone(core);
+    if let Err(failed) = core.ports.write_io.run(move || set_tenants_aside(&worker)).await {
+        core.metrics.housekeeping_failed.add(1);
+        warn!(error = %failed, "the directory of a deleted tenant could not be set aside; tried again later");
+        is_clean = false;
+    }
+    forget_unknown(core).await && is_clean
 }
 
 /// The entries of a directory; of one that is not there, none.
@@ -332,10 +338,55 @@ pub(crate) fn list_existing(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<DirEn
 }
 
 fn list_topic_dirs(core: &Core) -> io::Result<Vec<(TenantId, TopicId)>> {
-    let root = layout::topics_dir(&core.config.data_dir);
-    let tenant = TenantId::default_tenant();
-    let entries = list_existing(core.ports.disk.as_ref(), &root.join(tenant.as_str()))?.into_iter();
-    Ok(entries.filter(|entry| entry.is_dir).filter_map(|entry| Some((tenant.clone(), entry.name.parse().ok()?))).collect())
+    let mut found = Vec::new();
+    for tenant in tenant_dirs(core)? {
+        let dir = layout::topics_dir(&core.config.data_dir).join(tenant.as_str());
+        let entries = list_existing(core.ports.disk.as_ref(), &dir)?.into_iter().filter(|entry| entry.is_dir);
+        found.extend(entries.filter_map(|entry| Some((tenant.clone(), entry.name.parse().ok()?))));
+    }
+    Ok(found)
+}
+
+/// The tenants that have a directory here.
+fn tenant_dirs(core: &Core) -> io::Result<Vec<TenantId>> {
+    let entries = list_existing(core.ports.disk.as_ref(), &layout::topics_dir(&core.config.data_dir))?;
+    Ok(entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| TenantId::parse(&entry.name)).collect())
+}
+
+/// Directories of tenants that go, once nothing is in them. Nothing can be made for such a tenant, and it is called gone only after that.
+fn set_tenants_aside(core: &Core) -> io::Result<()> {
+    for tenant in tenant_dirs(core)? {
+        let view = core.ports.catalog.view();
+        let goes = matches!(view.tenant_state(&tenant), Some(TenantState::Deleting) | None);
+        let dir = layout::topics_dir(&core.config.data_dir).join(tenant.as_str());
+        if goes && view.counts_of(&tenant).topics == 0 && list_existing(core.ports.disk.as_ref(), &dir)?.is_empty() {
+            set_aside(core, &dir, &format!("tenant-{tenant}"))?;
+            info!(%tenant, "the directory of a tenant that is being deleted was set aside: nothing was in it");
+        }
+    }
+    Ok(())
+}
+
+/// What is kept in the settle journal for topics and attachments that are gone, and was not forgotten with them: this node was away. Says
+/// whether none is left.
+async fn forget_unknown(core: &Arc<Core>) -> bool {
+    let view = core.ports.catalog.view();
+    let (topics, links) = (core.settle.unknown_topics(&view), core.settle.unknown_links(&view));
+    let mut is_clean = true;
+    for topic in topics {
+        // Whose it was is not known any more, and makes no difference: no id is given twice.
+        match core.ports.witness.topic_gone(&TenantId::default_tenant(), topic).await {
+            Ok(confirmed) if core.topics.get(topic).is_none() => core.settle.forget_topic(&confirmed),
+            Ok(_) | Err(_) => is_clean = false,
+        }
+    }
+    for (epoch, index) in links {
+        match core.ports.witness.link_gone(epoch).await {
+            Ok(confirmed) if !core.fanout.is_ending(epoch) => core.settle.forget_cursor(&confirmed, index),
+            Ok(_) | Err(_) => is_clean = false,
+        }
+    }
+    is_clean
 }
 
 fn quarantine_topic(core: &Core, why: &Confirmed<TopicGone>) -> io::Result<()> {
@@ -393,6 +444,12 @@ pub struct Quarantined {
     pub name: String,
     /// The bytes of all files in it.
     pub bytes: u64,
+}
+
+/// The names of all directories that were set aside.
+pub(crate) fn quarantined_dirs(core: &Core) -> io::Result<Vec<String>> {
+    let entries = list_existing(core.ports.disk.as_ref(), &layout::quarantine_dir(&core.config.data_dir))?;
+    Ok(entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
 }
 
 /// Every directory that was set aside, oldest first.

@@ -1,6 +1,7 @@
 //! The catalog as hot paths see it: an immutable view, swapped when a change is applied; and the seams through which it is changed.
 
 use std::future::Future;
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId}
 use crate::names::TopicName;
 use crate::problem::Effect;
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
+use crate::tenants::{TenantCounts, TenantRecord, TenantState};
 use crate::username::Username;
 use crate::users::{Actor, UserRecord};
 
@@ -33,6 +35,10 @@ pub struct CatalogView {
     pub marks: OrdMap<NodeId, DrainMark>,
     /// Those of them that have nothing any more and do not come back.
     pub leaving: OrdSet<NodeId>,
+    /// The tenants, in byte-wise name order. The tenant `default` exists also where it is not listed.
+    pub tenants: OrdMap<TenantId, Arc<TenantRecord>>,
+    /// How much each tenant has; nothing, if it is not listed.
+    pub counts: OrdMap<TenantId, TenantCounts>,
 }
 
 impl CatalogView {
@@ -54,9 +60,34 @@ impl CatalogView {
         self.users.get(&(tenant.clone(), name.clone()))
     }
 
-    /// The users of a tenant, in byte-wise name order.
+    /// The users of a tenant, in byte-wise name order. Looks at none of another.
     pub fn users_of<'a>(&'a self, tenant: &'a TenantId) -> impl Iterator<Item = &'a Arc<UserRecord>> {
-        self.users.values().filter(move |user| user.tenant == *tenant)
+        let from = (tenant.clone(), Username::least());
+        self.users.range((Bound::Included(from), Bound::Unbounded)).map(|(_, user)| user).take_while(move |user| user.tenant == *tenant)
+    }
+
+    /// The topics of a tenant, in byte-wise name order. Looks at none of another.
+    pub fn topics_of<'a>(&'a self, tenant: &'a TenantId) -> impl Iterator<Item = &'a Arc<TopicRecord>> {
+        let from = (tenant.clone(), TopicName::least());
+        self.topics
+            .range((Bound::Included(from), Bound::Unbounded))
+            .map(|(_, topic)| topic)
+            .take_while(move |topic| topic.tenant == *tenant)
+    }
+
+    /// What a tenant's users may do at all; `None` if there is no such tenant.
+    #[must_use]
+    pub fn tenant_state(&self, tenant: &TenantId) -> Option<TenantState> {
+        if tenant.is_default() {
+            return Some(TenantState::Active);
+        }
+        self.tenants.get(tenant).map(|record| record.state)
+    }
+
+    /// How much a tenant has.
+    #[must_use]
+    pub fn counts_of(&self, tenant: &TenantId) -> TenantCounts {
+        self.counts.get(tenant).copied().unwrap_or_default()
     }
 
     /// The moves that are under way: of which topic and partition, from whom, and which.

@@ -17,6 +17,7 @@ pub mod problem;
 pub mod quiet;
 pub mod records;
 pub mod sabotage;
+pub mod tenants;
 pub mod username;
 pub mod users;
 pub mod witness;
@@ -38,6 +39,7 @@ pub use quiet::Quiet;
 pub use records::{
     ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
 };
+pub use tenants::{TenantCounts, TenantRecord, TenantState};
 pub use username::{InvalidUsername, Username};
 pub use users::{Actor, Forbidden, StoredHash, UserRecord};
 pub use witness::{Confirmed, Copy, CopyMoved, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

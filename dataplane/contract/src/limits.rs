@@ -284,8 +284,20 @@ pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
 pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
 /// The longest secret that is sealed.
 pub const SEALED_SECRET_BYTES_MAX: usize = 64 * 1024;
-/// How many users there are. Every node holds them all in memory.
+/// How many users a tenant has.
 pub const USERS_MAX: usize = 10_000;
+/// How many users all tenants have together. Every node holds them all in memory.
+pub const USERS_CLUSTER_MAX: usize = 100_000;
+/// How many tenants there are.
+pub const TENANTS_MAX: usize = 10_000;
+/// How many tenants are deleted at once; others wait for their turn.
+pub const TENANTS_DELETED_AT_ONCE_MAX: usize = 16;
+/// How often the leader goes on with deleting tenants.
+pub const TENANT_DELETE_EVERY_MS: u64 = 1_000;
+/// How many topics and users of a tenant that is being deleted go in one round.
+pub const TENANT_DELETE_BATCH_MAX: usize = 256;
+/// How long nothing of a tenant must have been found anywhere before it is called gone: what was accepted just before may be on its way.
+pub const TENANT_GONE_AFTER_MS: u64 = 5_000;
 /// The longest user name.
 pub const USERNAME_BYTES_MAX: usize = 64;
 /// The longest password (http-contract 1.5); a shorter one has at least a byte.

@@ -19,6 +19,12 @@ pub struct InvalidName(pub String);
 pub struct TopicName(Arc<str>);
 
 impl TopicName {
+    /// The name that comes before all others.
+    #[must_use]
+    pub fn least() -> Self {
+        Self(Arc::from("-"))
+    }
+
     /// Parses a name given by a client.
     ///
     /// # Errors

@@ -135,6 +135,8 @@ codes! {
     Unauthenticated = "unauthenticated", false, None;
     /// The caller may not do this.
     Forbidden = "forbidden", false, None;
+    /// Nobody of the caller's tenant may do anything now.
+    TenantSuspended = "tenant_suspended", false, None;
 }
 
 #[cfg(test)]

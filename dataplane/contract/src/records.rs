@@ -9,6 +9,7 @@ use crate::grants::Grants;
 use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::limits;
 use crate::names::TopicName;
+use crate::tenants::TenantState;
 use crate::username::Username;
 use crate::users::{Forbidden, StoredHash, UserRecord};
 
@@ -440,12 +441,57 @@ pub enum Command {
         /// When it was set.
         at_ms: u64,
     },
+    /// Creates a tenant, or changes what its users may do at all.
+    PutTenant {
+        /// Which.
+        tenant: TenantId,
+        /// What it shall be. [`Deleting`](TenantState::Deleting) is not for this command.
+        state: TenantState,
+        /// The revision of whoever manages tenants from outside; without one it rises by one with a change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<u64>,
+        /// When it was said.
+        at_ms: u64,
+    },
+    /// Begins to delete a tenant: from here on nobody of it signs in, and nothing of it is made.
+    DeleteTenant {
+        /// Which.
+        tenant: TenantId,
+        /// When it was said.
+        at_ms: u64,
+    },
+    /// Forgets a tenant that was deleted. Proposed once nothing of it is left on any node.
+    TenantGone {
+        /// Which.
+        tenant: TenantId,
+        /// Which life of the name was looked at.
+        created_at_ms: u64,
+    },
+    /// Creates a user of a tenant, or sets what is given of one: what an operator does from outside, as often as they like.
+    PutUser {
+        /// Whose user.
+        tenant: TenantId,
+        /// The name.
+        username: Username,
+        /// What is stored of the password, if it is another than before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hash: Option<StoredHash>,
+        /// All that the user may do, if it is set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grants: Option<Grants>,
+        /// As of a tenant.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<u64>,
+        /// When it was said.
+        at_ms: u64,
+    },
 }
 
 impl Command {
     /// What every member has to know for this command to be written.
     #[must_use]
-    pub const fn level(&self) -> FeatureLevel {
+    pub fn level(&self) -> FeatureLevel {
+        let of_user = |tenant: &TenantId| if tenant.is_default() { FeatureLevel::USERS } else { FeatureLevel::TENANTS };
         match self {
             Self::CreateTopic { .. }
             | Self::DeleteTopic { .. }
@@ -463,7 +509,9 @@ impl Command {
             | Self::SetDraining { .. }
             | Self::LetGo { .. }
             | Self::NodeGone { .. } => FeatureLevel::MOVES,
-            Self::CreateUser { .. } | Self::DeleteUser { .. } | Self::SetGrants { .. } | Self::SetPassword { .. } => FeatureLevel::USERS,
+            Self::CreateUser { user } => of_user(&user.tenant),
+            Self::DeleteUser { tenant, .. } | Self::SetGrants { tenant, .. } | Self::SetPassword { tenant, .. } => of_user(tenant),
+            Self::PutTenant { .. } | Self::DeleteTenant { .. } | Self::TenantGone { .. } | Self::PutUser { .. } => FeatureLevel::TENANTS,
         }
     }
 }
@@ -577,6 +625,32 @@ pub enum CommandError {
     /// The user is another than the proposer read.
     #[error("user changed since it was read")]
     UserChanged,
+    /// No such tenant.
+    #[error("tenant not found")]
+    TenantNotFound,
+    /// What was said is older than what is so.
+    #[error("revision {given} is lower than the applied {applied}")]
+    RevisionPassed {
+        /// What the caller said.
+        given: u64,
+        /// What was applied last.
+        applied: u64,
+    },
+    /// The same revision said something else before.
+    #[error("revision {revision} was applied with another content")]
+    RevisionTaken {
+        /// Which.
+        revision: u64,
+    },
+    /// The tenant `default` is for good.
+    #[error("the tenant default can be neither suspended nor deleted")]
+    TenantStays,
+    /// The tenant is going.
+    #[error("tenant is being deleted")]
+    TenantDeleting,
+    /// The tenant has something still, or is not being deleted.
+    #[error("something of the tenant is left")]
+    TenantNotEmpty,
 }
 
 impl From<Forbidden> for CommandError {

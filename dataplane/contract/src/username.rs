@@ -27,6 +27,12 @@ impl Username {
         Self(Arc::from(Self::ROOT))
     }
 
+    /// The name that comes before all others.
+    #[must_use]
+    pub fn least() -> Self {
+        Self(Arc::from("-"))
+    }
+
     /// Parses a name given by a client.
     ///
     /// # Errors
@@ -89,6 +95,15 @@ mod tests {
         for bad in ["", ".", "..", "a b", "a@b", "a:b", "ä", "a\n", &"x".repeat(65)] {
             assert_eq!(Username::parse(bad), Err(InvalidUsername), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn no_name_comes_before_the_least() {
+        for byte in 0..=u8::MAX {
+            let text = char::from(byte).to_string();
+            assert!(Username::parse(&text).is_err() || Username::parse(&text).expect("a name") >= Username::least(), "{text:?}");
+        }
+        assert_eq!(Username::parse("-"), Ok(Username::least()));
     }
 
     #[test]

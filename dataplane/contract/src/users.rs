@@ -56,13 +56,21 @@ pub struct UserRecord {
     /// What the user may do.
     #[serde(default, skip_serializing_if = "Grants::is_empty")]
     pub grants: Grants,
-    /// Is it the root admin, whose name is [`Username::ROOT`]? Nobody else has that name.
+    /// Is it the root admin, whose name is [`Username::ROOT`]? Nobody else of the tenant `default` has that name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_root: bool,
     /// When the user was created.
     pub created_at_ms: u64,
     /// When the grants or the password were last set.
     pub updated_at_ms: u64,
+    /// Rises with each change that an operator makes from outside of the tenant.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl UserRecord {
@@ -117,4 +125,10 @@ pub enum Forbidden {
     /// Nobody sets their own rights.
     #[error("cannot change your own grants")]
     OwnGrants,
+    /// It takes an admin of the tenant `default`.
+    #[error("operator privileges required")]
+    NotOperator,
+    /// Nobody of the caller's tenant may do anything now.
+    #[error("tenant is suspended")]
+    TenantSuspended,
 }

@@ -27,6 +27,7 @@ use crate::data_dir::{DataDir, DataDirError, keep_reached};
 use crate::room::RoomWatch;
 use crate::root_admin::RootAdmin;
 use crate::system::{OsEntropy, SystemClock};
+use crate::tenant_end::TenantEnd;
 
 /// Why a node cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -181,6 +182,13 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         };
         tasks.spawn("root-admin", OnExit::Shutdown, root_admin.run(tasks.token().clone()));
     }
+    let tenant_end = TenantEnd {
+        me: data.node.clone(),
+        metastore: metastore.clone(),
+        broker: broker.clone(),
+        members: peers.as_ref().map(PeerPlane::members),
+    };
+    tasks.spawn("tenant-end", OnExit::Shutdown, tenant_end.run(tasks.token().clone()));
     tasks.spawn("room-watch", OnExit::Shutdown, room.run(tasks.token().clone()));
     tasks.spawn("follow-metadata", OnExit::Shutdown, follow(tasks.token().clone()));
 

@@ -18,6 +18,7 @@ pub mod serve;
 pub mod shutdown;
 pub mod system;
 pub mod telemetry;
+mod tenant_end;
 
 pub use admin_password::{KeepPasswordError, KeptPassword};
 pub use boot::{BootError, NodeParts};

@@ -89,6 +89,7 @@ impl RootAdmin {
             is_root: true,
             created_at_ms: now_ms,
             updated_at_ms: now_ms,
+            revision: 0,
         };
         match self.metastore.propose(Command::CreateUser { user }).await {
             Ok(_) | Err(veena_contract::ProposeError::Refused(_)) => Ok(()),

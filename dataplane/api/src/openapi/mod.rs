@@ -42,7 +42,8 @@ pub fn openapi_json() -> String {
 /// The name of the one way to prove who one is.
 const BASIC: &str = "basic";
 
-const PATH_PARAMETERS: [(&str, Type, &str); 5] = [
+const PATH_PARAMETERS: [(&str, Type, &str); 6] = [
+    ("tenant", Type::String, "The tenant's name: 1 to 63 of `a-z 0-9 -`, the first no `-`."),
     ("user", Type::String, "The user's name."),
     ("topic", Type::String, "The topic's name."),
     ("child", Type::String, "The child's name."),

@@ -3,8 +3,8 @@
 use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
     AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed, CreateTopic,
-    CreateUser, Decommission, Forgotten, Health, Message, MessageBatch, MoveAborted, PatchTopic, ProduceBatch, SchemaHistory, SetGrants,
-    SetPassword, Topic, TopicDetail, TopicList, User,
+    CreateUser, Decommission, Forgotten, Health, Message, MessageBatch, MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser,
+    SchemaHistory, SetGrants, SetPassword, Tenant, TenantList, Topic, TopicDetail, TopicList, User,
 };
 use veena_contract::ErrorCode::{self, *};
 
@@ -124,20 +124,30 @@ pub(super) fn everywhere(verb: Verb) -> &'static [Refusals] {
 }
 
 const NO_USER: Refusals = refused(401, &[Unauthenticated]);
-const FORBIDDEN: Refusals = refused(403, &[ErrorCode::Forbidden]);
+const FORBIDDEN: Refusals = refused(403, &[ErrorCode::Forbidden, ErrorCode::TenantSuspended]);
+/// Every user may, of a tenant whose users may anything.
+const SUSPENDED: Refusals = refused(403, &[ErrorCode::TenantSuspended]);
 const BUSY: Refusals = refused(503, &[Overloaded]);
 
 /// What is answered to a caller who is not known, cannot be found out, or may not, while security is on.
 pub(super) fn of_caller(need: Need) -> &'static [Refusals] {
     match need {
         Need::Anybody => &[],
-        Need::Counters | Need::User => &[NO_USER, TOO_MANY, PANIC, BUSY],
-        Need::Do(_) | Need::Create | Need::See | Need::Manage | Need::ManageEither | Need::Oneself | Need::Admin | Need::Root => {
-            &[NO_USER, FORBIDDEN, TOO_MANY, PANIC, BUSY]
-        }
+        Need::User => &[NO_USER, SUSPENDED, TOO_MANY, PANIC, BUSY],
+        Need::Counters
+        | Need::Do(_)
+        | Need::Create
+        | Need::See
+        | Need::Manage
+        | Need::ManageEither
+        | Need::Oneself
+        | Need::Admin
+        | Need::Root
+        | Need::Operator => &[NO_USER, FORBIDDEN, TOO_MANY, PANIC, BUSY],
     }
 }
 
+const NO_TENANT: Refusals = refused(404, &[NotFound]);
 const NO_SUCH_USER: Refusals = refused(404, &[NotFound]);
 const BAD_USER: Refusals = refused(400, &[MalformedRequest, InvalidArgument, BodyTooLarge]);
 
@@ -515,6 +525,79 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::Required(Shape::Json(shape::<SetPassword>), "The new one; with the old one, unless an admin sets it."),
         answers: &[answer(204, "It is set.", Shape::Nothing)],
         refusals: &[BAD_USER, NO_SUCH_USER, TOO_SLOW, refused(409, &[Conflict]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Tenants,
+        verb: Verb::Get,
+        id: "listTenants",
+        summary: "Lists tenants by name.",
+        inputs: &[
+            Input::Number("limit", "How many tenants a page has: 100 unless given, 1000 at most."),
+            Input::Text("page_token", "Where the page begins: `next_page_token` of the page before."),
+        ],
+        body: Body::None,
+        answers: &[answer(200, "One page.", Shape::Json(shape::<TenantList>))],
+        refusals: &[BAD_QUERY, PANIC],
+    },
+    Operation {
+        route: Route::Tenant,
+        verb: Verb::Get,
+        id: "describeTenant",
+        summary: "Shows a tenant; of one that is being deleted, also what is left of it.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The tenant.", Shape::Json(shape::<Tenant>))],
+        refusals: &[NO_TENANT, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::Tenant,
+        verb: Verb::Put,
+        id: "putTenant",
+        summary: "Creates a tenant, suspends it or resumes it. The same may be said again.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<PutTenant>), "What it shall be."),
+        answers: &[answer(200, "The tenant as it is now.", Shape::Json(shape::<Tenant>))],
+        refusals: &[BAD_USER, TOO_SLOW, refused(409, &[Conflict, LimitReached]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Tenant,
+        verb: Verb::Delete,
+        id: "deleteTenant",
+        summary: "Begins to delete a tenant with its users, its topics and their messages. It is named until nothing of it is left on any node.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(202, "The tenant, which nobody of it can use any more.", Shape::Json(shape::<Tenant>))],
+        refusals: &[NO_TENANT, refused(409, &[Conflict]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::TenantUsers,
+        verb: Verb::Get,
+        id: "listTenantUsers",
+        summary: "Lists the users of a tenant by name.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The users.", Shape::Json(list_of::<User>))],
+        refusals: &[NO_TENANT, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::TenantUser,
+        verb: Verb::Put,
+        id: "putTenantUser",
+        summary: "Creates a user of a tenant, or sets what is given of one. The same may be said again.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<PutUser>), "The password, which a new user needs, and all that the user may do."),
+        answers: &[answer(200, "The user as it is now.", Shape::Json(shape::<User>))],
+        refusals: &[BAD_USER, NO_TENANT, TOO_SLOW, refused(409, &[Conflict, AlreadyExists, LimitReached]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::TenantUser,
+        verb: Verb::Delete,
+        id: "deleteTenantUser",
+        summary: "Deletes a user of a tenant. What they own stays theirs by name.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(204, "The user is gone.", Shape::Nothing)],
+        refusals: &[NO_TENANT, PANIC, METADATA],
     },
     Operation {
         route: Route::Healthz,

@@ -34,6 +34,14 @@ pub fn key(epoch: AttachEpoch, partition: PartitionIndex) -> Vec<u8> {
     key
 }
 
+/// The cursor that a key is for.
+#[must_use]
+pub fn of_key(key: &[u8]) -> Option<(AttachEpoch, PartitionIndex)> {
+    let (epoch, index) = key.split_first_chunk()?;
+    let index = u32::from_be_bytes(index.try_into().ok()?);
+    Some((AttachEpoch(u64::from_be_bytes(*epoch)), PartitionIndex(index)))
+}
+
 /// version u8 | next u64 | routed_with u32 | dropped u64 | count u32 | (partition u32, confirmed u64)*, big-endian.
 #[must_use]
 pub fn encode(position: &Position) -> Bytes {

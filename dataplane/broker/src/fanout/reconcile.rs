@@ -133,6 +133,12 @@ impl Fanout {
         self.ending.lock().is_empty() && self.leaving.lock().is_empty()
     }
 
+    /// Has this node cursors of an attachment that are not at rest yet?
+    pub fn is_ending(&self, epoch: AttachEpoch) -> bool {
+        let (cursors, ending, leaving) = (self.cursors.lock(), self.ending.lock(), self.leaving.lock());
+        cursors.values().chain(ending.iter()).chain(leaving.iter()).any(|cursor| cursor.link.epoch == epoch)
+    }
+
     /// Every cursor in numbers, by parent and partition. Opens no log.
     pub fn numbers(&self, core: &Core, view: &CatalogView) -> Vec<CursorNumbers> {
         let cursors: Vec<_> = self.cursors.lock().values().cloned().collect();

@@ -44,6 +44,11 @@ impl Orphans {
         self.waiting.lock().values().flat_map(|waiting| &waiting.records).map(|record| record.seq).min()
     }
 
+    /// How many records and files wait; at least one for each topic that is asked about, also while its records are being dropped.
+    pub fn count(&self) -> usize {
+        self.waiting.lock().values().map(|waiting| (waiting.files.len() + waiting.records.len()).max(1)).sum()
+    }
+
     /// A record whose topic is unknown here.
     pub fn add(&self, core: &Arc<Core>, record: WalRecord) {
         core.dispatch.add_bytes(record.body.len());

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::NodeTenant;
+
 /// The members, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterMembers {
@@ -62,6 +64,11 @@ pub struct NodeStatus {
     pub quarantine: Option<Quarantine>,
     /// The moves that bring partitions to it; and, for some time, those that it has ended since they could not be completed.
     pub moves: Vec<NodeMove>,
+    /// How far it has followed the metadata.
+    pub applied: u64,
+    /// What it has of tenants that are being deleted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<NodeTenant>,
 }
 
 /// What a node has set aside.

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod messages;
+mod tenants;
 mod topics;
 mod users;
 
@@ -20,6 +21,7 @@ pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,
 };
+pub use tenants::{NodeTenant, PutTenant, PutUser, Tenant, TenantLeft, TenantList, TenantTraces};
 pub use topics::{
     AttachChild, Child, Children, CreateTopic, PartitionStats, PatchTopic, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList,
 };

@@ -144,6 +144,9 @@ pub struct User {
     /// When the grants or the password were last set, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub updated_at_ms: u64,
+    /// Which change by an operator from outside of the tenant was applied last, if there was one.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub revision: u64,
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod messages;
+mod tenants;
 mod topics;
 mod users;
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, TopicRecord, UserRecord};
+use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, TenantRecord, TopicRecord, UserRecord};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -29,6 +29,9 @@ struct Dump {
     /// By tenant and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     users: Vec<UserRecord>,
+    /// By name. Left out is the tenant `default` that nobody has said anything about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tenants: Vec<TenantRecord>,
 }
 
 impl State {
@@ -52,12 +55,22 @@ impl State {
             leaving: self.view.leaving.iter().cloned().collect(),
             former: self.former.to_vec(),
             users: self.view.users.values().map(|user| UserRecord::clone(user)).collect(),
+            tenants: self.said_tenants().cloned().collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
 
+    /// The tenants that somebody has said something about.
+    fn said_tenants(&self) -> impl Iterator<Item = &TenantRecord> {
+        let of_default = TenantRecord::of_default();
+        self.view.tenants.values().map(|record| &**record).filter(move |record| **record != of_default)
+    }
+
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
+        if self.said_tenants().next().is_some() || self.view.users.values().any(|user| user.revision > 0) {
+            return FeatureLevel::TENANTS;
+        }
         if !self.view.users.is_empty() {
             return FeatureLevel::USERS;
         }
@@ -83,6 +96,7 @@ impl State {
         state.view.draining = dump.draining.into_iter().collect();
         state.view.marks = dump.marks.into_iter().collect();
         state.view.leaving = dump.leaving.into_iter().collect();
+        dump.tenants.into_iter().for_each(|tenant| state.insert_tenant(tenant));
         dump.users.into_iter().for_each(|user| state.insert_user(user));
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {

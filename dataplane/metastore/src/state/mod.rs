@@ -8,6 +8,7 @@ mod lives;
 mod machine;
 mod moves;
 mod schemas;
+mod tenants;
 mod topics;
 mod users;
 
@@ -18,22 +19,31 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{Actor, CatalogView, FeatureLevel, LineageId, TenantId, TopicId, TopicName, TopicRecord};
+use veena_contract::{Actor, CatalogView, FeatureLevel, LineageId, TenantId, TenantRecord, TopicId, TopicName, TopicRecord};
 
 pub use lives::{FormerLife, FormerMember};
 pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
 
 /// Everything the metastore knows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct State {
     lineage: Option<LineageId>,
     former: Arc<[FormerLife]>,
     view: CatalogView,
     /// The living topic behind a name in lower case.
     folded: OrdMap<(TenantId, String), TopicName>,
-    topics_by_tenant: OrdMap<TenantId, usize>,
     /// Bytes of all schema histories. A child's is its parent's, and counts once.
     schema_bytes: usize,
+}
+
+impl Default for State {
+    /// Nothing but the tenant `default`.
+    fn default() -> Self {
+        let mut state =
+            Self { lineage: None, former: Arc::default(), view: CatalogView::default(), folded: OrdMap::default(), schema_bytes: 0 };
+        state.insert_tenant(TenantRecord::of_default());
+        state
+    }
 }
 
 impl State {
@@ -128,6 +138,12 @@ impl State {
                 Ok(())
             }
             Command::CreateUser { user } => self.create_user(user),
+            Command::PutTenant { tenant, state, revision, at_ms } => self.put_tenant(tenant, state, revision, at_ms),
+            Command::DeleteTenant { tenant, at_ms } => self.delete_tenant(&tenant, at_ms),
+            Command::TenantGone { tenant, created_at_ms } => self.tenant_gone(&tenant, created_at_ms),
+            Command::PutUser { tenant, username, hash, grants, revision, at_ms } => {
+                self.put_user(tenant, username, hash, grants, revision, at_ms)
+            }
             Command::DeleteUser { tenant, username } => self.delete_user(&tenant, &username),
             Command::SetGrants { tenant, username, grants, at_ms } => self.set_grants(&tenant, &username, grants, at_ms),
             Command::SetPassword { tenant, username, hash, checked, at_ms } => {
@@ -163,7 +179,7 @@ impl State {
         self.schema_bytes += own_schema_bytes(&record);
         if self.view.topics.insert(key, record.clone()).is_none() {
             self.folded.insert((record.tenant.clone(), record.name.folded()), record.name.clone());
-            *self.topics_by_tenant.entry(record.tenant.clone()).or_insert(0) += 1;
+            self.count(&record.tenant, |counts| counts.topics += 1);
         }
     }
 
@@ -172,16 +188,7 @@ impl State {
         self.schema_bytes -= former.as_deref().map_or(0, own_schema_bytes);
         self.view.topics.remove(&(record.tenant.clone(), record.name.clone()));
         self.folded.remove(&(record.tenant.clone(), record.name.folded()));
-        let left = self.topic_count(&record.tenant).saturating_sub(1);
-        if left == 0 {
-            self.topics_by_tenant.remove(&record.tenant);
-        } else {
-            self.topics_by_tenant.insert(record.tenant.clone(), left);
-        }
-    }
-
-    fn topic_count(&self, tenant: &TenantId) -> usize {
-        self.topics_by_tenant.get(tenant).copied().unwrap_or_default()
+        self.count(&record.tenant, |counts| counts.topics = counts.topics.saturating_sub(1));
     }
 }
 

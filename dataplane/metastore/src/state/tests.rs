@@ -1,4 +1,5 @@
 mod moves;
+mod tenants;
 mod users;
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
     Actor, AttachEpoch, DrainMark, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex,
-    Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TopicId, TopicName, TopicRecord, UserRecord, Username,
+    Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TenantState, TopicId, TopicName, TopicRecord, UserRecord, Username,
 };
 
 use super::State;
@@ -171,10 +172,10 @@ fn what_was_made_by_a_node_alone_is_its_own_when_others_come() {
 
 #[test]
 fn tenants_share_no_names_and_no_links() {
-    let mut other = record("orders", 2);
-    other.tenant = serde_json::from_str("\"other\"").expect("a tenant");
-    let theirs = other.tenant.clone();
-    let mut state = state([create("orders", 1), Command::CreateTopic { topic: other, attach: None }, create("child", 3)]);
+    let theirs = other();
+    let topic = TopicRecord { tenant: other(), ..record("orders", 2) };
+    let put = Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3 };
+    let mut state = state([put, create("orders", 1), Command::CreateTopic { topic, attach: None }, create("child", 3)]);
     let foreign = Command::DeleteTopic { tenant: theirs.clone(), name: name("orders"), id: TopicId(1) };
     assert_eq!(state.apply(foreign), Err(CommandError::TopicNotFound));
     assert_eq!(state.apply(attach(("orders", 2), ("child", 3), 0)), Err(CommandError::Changed));
@@ -410,7 +411,7 @@ fn children_of_a_deleted_parent_are_standalone_and_a_deleted_child_is_unlinked()
 #[test]
 fn the_number_of_topics_of_a_tenant_is_bounded() {
     let mut state = state([create("t0", 0)]);
-    state.topics_by_tenant.insert(tenant(), limits::TOPICS_MAX);
+    state.count(&tenant(), |counts| counts.topics = limits::TOPICS_MAX);
     assert!(matches!(state.apply(create("one-more", u64::MAX)), Err(CommandError::LimitReached { .. })));
     state.apply(delete("t0", 0)).expect("deleted");
     state.apply(create("one-more", u64::MAX)).expect("there is room again");
@@ -494,12 +495,16 @@ fn check(state: &State) {
     let view = state.view();
     assert_eq!(view.topics.len(), view.by_id.len());
     assert_eq!(view.topics.len(), state.folded.len());
-    assert_eq!(state.topics_by_tenant.values().sum::<usize>(), view.topics.len());
+    assert_eq!(view.counts.values().map(|counts| counts.topics).sum::<usize>(), view.topics.len());
+    assert_eq!(view.counts.values().map(|counts| counts.users).sum::<usize>(), view.users.len());
+    assert!(view.counts.iter().all(|(tenant, counts)| !counts.is_empty() && view.tenants.contains_key(tenant)));
+    assert!(view.tenants.contains_key(&tenant()));
     let histories = view.topics.values().filter(|record| record.parent.is_none()).flat_map(|record| &record.schemas);
     assert_eq!(state.schema_bytes, histories.map(|schema| schema.document.len()).sum::<usize>());
     assert!(view.leaving.iter().all(|node| view.draining.contains(node)));
     for ((tenant, username), user) in &view.users {
-        assert_eq!((tenant, username, username.as_str() == Username::ROOT), (&user.tenant, &user.username, user.is_root));
+        let is_root = tenant.is_default() && username.as_str() == Username::ROOT;
+        assert_eq!((tenant, username, is_root), (&user.tenant, &user.username, user.is_root));
     }
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
@@ -536,12 +541,17 @@ fn same(a: &State, b: &State) -> bool {
         && a.view.leaving == b.view.leaving
         && a.view.users == b.view.users
         && a.folded == b.folded
-        && a.topics_by_tenant == b.topics_by_tenant
+        && a.view.tenants == b.view.tenants
+        && a.view.counts == b.view.counts
         && a.schema_bytes == b.schema_bytes
 }
 
 fn any_name() -> impl Strategy<Value = TopicName> {
     prop::sample::select(vec!["a", "A", "b", "c", "d", "e"]).prop_map(name)
+}
+
+fn other() -> TenantId {
+    TenantId::parse("other").expect("a name")
 }
 
 fn any_tenant() -> impl Strategy<Value = TenantId> {
@@ -570,6 +580,10 @@ fn any_mark() -> impl Strategy<Value = Option<DrainMark>> {
 
 fn any_user() -> impl Strategy<Value = Username> {
     prop::sample::select(vec!["admin", "joe", "ann"]).prop_map(|text| Username::parse(text).expect("a good name"))
+}
+
+fn any_tenant_state() -> impl Strategy<Value = TenantState> {
+    prop::sample::select(vec![TenantState::Active, TenantState::Active, TenantState::Suspended, TenantState::Deleting])
 }
 
 fn any_token() -> impl Strategy<Value = MoveToken> {
@@ -619,14 +633,23 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => any_node().prop_map(|node| Command::NodeGone { node }),
         2 => (any_tenant(), any_user()).prop_map(|(tenant, username)| Command::CreateUser {
             user: UserRecord {
+                is_root: tenant.is_default() && username.as_str() == Username::ROOT,
                 tenant,
-                is_root: username.as_str() == Username::ROOT,
                 username,
                 hash: StoredHash::new("h".into()),
                 grants: Grants::none(),
                 created_at_ms: 1,
                 updated_at_ms: 1,
+                revision: 0,
             },
+        }),
+        2 => (any_tenant(), any_tenant_state(), prop::option::of(0..6_u64)).prop_map(|(tenant, state, revision)| Command::PutTenant {
+            tenant, state, revision, at_ms: 3,
+        }),
+        1 => any_tenant().prop_map(|tenant| Command::DeleteTenant { tenant, at_ms: 4 }),
+        2 => any_tenant().prop_map(|tenant| Command::TenantGone { tenant, created_at_ms: 3 }),
+        2 => (any_tenant(), any_user(), any::<bool>(), any::<bool>(), prop::option::of(0..4_u64)).prop_map(|(tenant, username, has_hash, has_grants, revision)| Command::PutUser {
+            tenant, username, hash: has_hash.then(|| StoredHash::new("p".into())), grants: has_grants.then(Grants::none), revision, at_ms: 5,
         }),
         1 => (any_tenant(), any_user()).prop_map(|(tenant, username)| Command::DeleteUser { tenant, username }),
         1 => (any_tenant(), any_user(), any::<u64>()).prop_map(|(tenant, username, at_ms)| Command::SetGrants {
@@ -646,7 +669,8 @@ proptest! {
     fn apply_is_deterministic_and_keeps_the_rules_and_a_restored_dump_is_the_same(
         commands in prop::collection::vec((any_command(), 0..10_u8), 0..120),
     ) {
-        let (mut one, mut two) = (State::default(), State::default());
+        let begun = || state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3 }]);
+        let (mut one, mut two) = (begun(), begun());
         for (command, aim) in commands {
             let command = if aim == 0 { command } else { aimed(command, &one) };
             let text = serde_json::to_string(&command).expect("JSON");
@@ -731,6 +755,10 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::NodeGone { .. }
         | Command::CreateUser { .. }
         | Command::DeleteUser { .. }
+        | Command::PutTenant { .. }
+        | Command::DeleteTenant { .. }
+        | Command::TenantGone { .. }
+        | Command::PutUser { .. }
         | Command::SetGrants { .. }
         | Command::SetPassword { .. } => {}
         Command::BeginMove { at, .. }

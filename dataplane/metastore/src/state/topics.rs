@@ -30,6 +30,7 @@ impl Bounds {
 
 impl State {
     pub(super) fn create_topic(&mut self, mut topic: TopicRecord, attach: Option<&Attachment>) -> Result<(), CommandError> {
+        self.check_tenant(&topic.tenant)?;
         if let Some(existing) = self.folded.get(&(topic.tenant.clone(), topic.name.folded())) {
             if *existing == topic.name {
                 return Err(CommandError::AlreadyExists);
@@ -40,7 +41,7 @@ impl State {
         if self.view.topic_by_id(topic.id).is_some() {
             return Err(CommandError::Changed);
         }
-        if self.topic_count(&topic.tenant) >= limits::TOPICS_MAX {
+        if self.view.counts_of(&topic.tenant).topics >= limits::TOPICS_MAX {
             return Err(CommandError::LimitReached { detail: format!("a tenant has at most {} topics", limits::TOPICS_MAX) });
         }
         if topic.partitions == 0 {

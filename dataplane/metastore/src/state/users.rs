@@ -4,17 +4,23 @@
 use std::sync::Arc;
 
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{Action, Actor, Forbidden, Grants, StoredHash, TenantId, TopicName, UserRecord, Username, limits};
+use veena_contract::{Action, Actor, Forbidden, Grants, StoredHash, TenantId, TenantState, TopicName, UserRecord, Username, limits};
 
 use super::State;
+use super::tenants::next_revision;
 
 impl State {
     /// May this user make this change?
     pub(super) fn permit(&self, caller: &Actor, command: &Command) -> Result<(), CommandError> {
-        let tenant = tenant_of(command);
         let user = self.view.user(&caller.tenant, &caller.username).ok_or(Forbidden::CallerUnknown)?;
-        if caller.tenant != tenant {
-            return Err(Forbidden::CallerUnknown.into());
+        match self.view.tenant_state(&caller.tenant) {
+            Some(TenantState::Active) => {}
+            Some(TenantState::Suspended) => return Err(Forbidden::TenantSuspended.into()),
+            Some(TenantState::Deleting) | None => return Err(Forbidden::CallerUnknown.into()),
+        }
+        let Some(tenant) = tenant_of(command) else { return Ok(operate(user)?) };
+        if caller.tenant != *tenant {
+            return Ok(permit_from_outside(user, command)?);
         }
         let caller = &caller.username;
         let administer = || if user.is_admin() { Ok(()) } else { Err(Forbidden::NotAdmin) };
@@ -57,9 +63,20 @@ impl State {
             Command::SetPassword { username, .. } if username == caller => {}
             Command::SetPassword { username, .. } => {
                 administer()?;
-                if self.view.user(&tenant, username).is_some_and(|user| user.is_root) {
+                if self.view.user(tenant, username).is_some_and(|user| user.is_root) {
                     return Err(Forbidden::RootPassword.into());
                 }
+            }
+            Command::PutUser { username, hash, grants, .. } => {
+                operate(user)?;
+                let is_root = self.view.user(tenant, username).is_some_and(|user| user.is_root);
+                if grants.is_some() && username == caller {
+                    return Err(if is_root { Forbidden::RootGrants } else { Forbidden::OwnGrants }.into());
+                }
+                if hash.is_some() && is_root && username != caller {
+                    return Err(Forbidden::RootPassword.into());
+                }
+                grants.iter().try_for_each(confer)?;
             }
             Command::NameOwner { .. }
             | Command::BeginMove { .. }
@@ -68,7 +85,10 @@ impl State {
             | Command::AbortMove { .. }
             | Command::SetDraining { .. }
             | Command::LetGo { .. }
-            | Command::NodeGone { .. } => administer()?,
+            | Command::NodeGone { .. }
+            | Command::PutTenant { .. }
+            | Command::DeleteTenant { .. }
+            | Command::TenantGone { .. } => operate(user)?,
         }
         Ok(())
     }
@@ -81,14 +101,47 @@ impl State {
     }
 
     pub(super) fn create_user(&mut self, user: UserRecord) -> Result<(), CommandError> {
-        let is_reserved = user.is_root != (user.username.as_str() == Username::ROOT);
-        if is_reserved || self.view.user(&user.tenant, &user.username).is_some() {
+        self.check_tenant(&user.tenant)?;
+        let is_the_name_of_root = user.tenant.is_default() && user.username.as_str() == Username::ROOT;
+        if user.is_root != is_the_name_of_root || self.view.user(&user.tenant, &user.username).is_some() {
             return Err(CommandError::UserExists);
         }
-        if self.view.users.len() >= limits::USERS_MAX {
+        if self.view.counts_of(&user.tenant).users >= limits::USERS_MAX {
             return Err(CommandError::LimitReached { detail: format!("there are at most {} users", limits::USERS_MAX) });
         }
+        if self.view.users.len() >= limits::USERS_CLUSTER_MAX {
+            return Err(CommandError::LimitReached { detail: "this cluster takes no more users".to_owned() });
+        }
         self.insert_user(user);
+        Ok(())
+    }
+
+    pub(super) fn put_user(
+        &mut self,
+        tenant: TenantId,
+        username: Username,
+        hash: Option<StoredHash>,
+        grants: Option<Grants>,
+        revision: Option<u64>,
+        at_ms: u64,
+    ) -> Result<(), CommandError> {
+        self.check_tenant(&tenant)?;
+        let Some(known) = self.view.user(&tenant, &username).map(|user| UserRecord::clone(user)) else {
+            let hash = hash.ok_or(CommandError::UserNotFound)?;
+            let (grants, revision) = (grants.unwrap_or_default(), revision.unwrap_or(1));
+            let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
+            return self.create_user(UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms, updated_at_ms, revision });
+        };
+        if known.is_root && grants.is_some() {
+            return Err(Forbidden::RootGrants.into());
+        }
+        let is_same = hash.is_none() && grants.as_ref().is_none_or(|grants| *grants == known.grants);
+        let revision = next_revision(revision, known.revision, is_same)?;
+        if is_same && revision == known.revision {
+            return Ok(());
+        }
+        let (hash, grants) = (hash.unwrap_or_else(|| known.hash.clone()), grants.unwrap_or_else(|| known.grants.clone()));
+        self.insert_user(UserRecord { hash, grants, revision, updated_at_ms: at_ms, ..known });
         Ok(())
     }
 
@@ -96,7 +149,9 @@ impl State {
         if self.the_user(tenant, username)?.is_root {
             return Err(Forbidden::RootStays.into());
         }
-        self.view.users.remove(&(tenant.clone(), username.clone()));
+        if self.view.users.remove(&(tenant.clone(), username.clone())).is_some() {
+            self.count(tenant, |counts| counts.users = counts.users.saturating_sub(1));
+        }
         Ok(())
     }
 
@@ -137,15 +192,40 @@ impl State {
     }
 
     pub(super) fn insert_user(&mut self, user: UserRecord) {
-        self.view.users.insert((user.tenant.clone(), user.username.clone()), Arc::new(user));
+        let tenant = user.tenant.clone();
+        if self.view.users.insert((tenant.clone(), user.username.clone()), Arc::new(user)).is_none() {
+            self.count(&tenant, |counts| counts.users += 1);
+        }
     }
 }
 
-/// Whose things a command changes. The nodes are those of the tenant `default`.
-fn tenant_of(command: &Command) -> TenantId {
+/// May this user manage the cluster and its tenants?
+fn operate(user: &UserRecord) -> Result<(), Forbidden> {
+    match (user.tenant.is_default(), user.is_admin()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(Forbidden::NotAdmin),
+        (false, _) => Err(Forbidden::NotOperator),
+    }
+}
+
+/// May this user change something of another tenant? Operators look after its users, and give them `admin` too. Its topics are its own.
+fn permit_from_outside(user: &UserRecord, command: &Command) -> Result<(), Forbidden> {
     match command {
-        Command::CreateTopic { topic, .. } => topic.tenant.clone(),
-        Command::CreateUser { user } => user.tenant.clone(),
+        Command::CreateUser { user: new } if new.is_root => Err(Forbidden::NotHeld),
+        Command::CreateUser { .. }
+        | Command::DeleteUser { .. }
+        | Command::SetGrants { .. }
+        | Command::SetPassword { .. }
+        | Command::PutUser { .. } => operate(user),
+        _ => Err(Forbidden::CallerUnknown),
+    }
+}
+
+/// Whose things a command changes. Nodes and tenants are nobody's but the operators'.
+fn tenant_of(command: &Command) -> Option<&TenantId> {
+    match command {
+        Command::CreateTopic { topic, .. } => Some(&topic.tenant),
+        Command::CreateUser { user } => Some(&user.tenant),
         Command::DeleteTopic { tenant, .. }
         | Command::SetBounds { tenant, .. }
         | Command::GrowPartitions { tenant, .. }
@@ -154,7 +234,8 @@ fn tenant_of(command: &Command) -> TenantId {
         | Command::DetachChild { tenant, .. }
         | Command::DeleteUser { tenant, .. }
         | Command::SetGrants { tenant, .. }
-        | Command::SetPassword { tenant, .. } => tenant.clone(),
+        | Command::SetPassword { tenant, .. }
+        | Command::PutUser { tenant, .. } => Some(tenant),
         Command::NameOwner { .. }
         | Command::BeginMove { .. }
         | Command::FreezePartition { .. }
@@ -162,6 +243,9 @@ fn tenant_of(command: &Command) -> TenantId {
         | Command::AbortMove { .. }
         | Command::SetDraining { .. }
         | Command::LetGo { .. }
-        | Command::NodeGone { .. } => TenantId::default_tenant(),
+        | Command::NodeGone { .. }
+        | Command::PutTenant { .. }
+        | Command::DeleteTenant { .. }
+        | Command::TenantGone { .. } => None,
     }
 }

@@ -303,6 +303,7 @@ async fn nobody_is_a_user_before_every_member_knows_of_users() {
             is_root: true,
             created_at_ms: 1,
             updated_at_ms: 1,
+            revision: 0,
         },
     };
     let first = open_as(&listening, 1, FeatureLevel::MOVES, &logs[0]).await;

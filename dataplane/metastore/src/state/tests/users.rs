@@ -29,6 +29,7 @@ fn user(text: &str, of: &[(&str, &[&str])]) -> UserRecord {
         is_root: text == Username::ROOT,
         created_at_ms: 5,
         updated_at_ms: 5,
+        revision: 0,
     }
 }
 
