@@ -32,6 +32,9 @@ pub enum ClusterCommand {
         topic: String,
         /// The partition, from 0.
         partition: u64,
+        /// Whose topic (default: the tenant of the one who signs in).
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
     },
     /// Give up a member that is dead for good. What only it had is lost.
     Forget {
@@ -77,8 +80,8 @@ pub async fn run(global: &Global, command: ClusterCommand) -> Outcome {
             global.client()?.cancel_decommission(&node).await?;
             done(global, &format!("{node} stays"))
         }
-        ClusterCommand::Abort { topic, partition } => {
-            let answer = global.client()?.abort_move(&topic, partition).await?;
+        ClusterCommand::Abort { topic, partition, tenant } => {
+            let answer = global.client()?.abort_move_of(tenant.as_deref(), &topic, partition).await?;
             if global.json { output::json(&answer) } else { output::line(answer.note) }
         }
         ClusterCommand::Forget { node, yes_lose_what_only_it_has: false } => Err(unsaid(&global.client()?.cluster_members().await?, &node)),
@@ -139,18 +142,29 @@ fn list_moves(told: &ClusterMoves) -> Outcome {
         };
         let (from, to) = (with(&moving.from, moving.from_status.as_ref()), with(&moving.to, moving.to_status.as_ref()));
         let progress = moving.worker.clone().unwrap_or_else(|| "-".to_owned());
-        vec![moving.topic.clone(), moving.partition.to_string(), from, to, state.replace('_', " "), progress]
+        vec![of_tenant(&moving.topic, moving.tenant.as_deref()), moving.partition.to_string(), from, to, state.replace('_', " "), progress]
     });
     output::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())?;
     for moving in moves {
         if let Some(error) = &moving.worker_error {
-            output::line(format!("{}/{} went wrong last at {}: {error}", moving.topic, moving.partition, moving.to))?;
+            output::line(format!(
+                "{}/{} went wrong last at {}: {error}",
+                of_tenant(&moving.topic, moving.tenant.as_deref()),
+                moving.partition,
+                moving.to
+            ))?;
         }
     }
     told.aborted.iter().try_for_each(|aborted| {
-        let AbortedMove { topic, partition, from, to, reason, .. } = aborted;
+        let AbortedMove { tenant, topic, partition, from, to, reason, .. } = aborted;
+        let topic = of_tenant(topic, tenant.as_deref());
         output::line(format!("{topic}/{partition} stays at {from}, its move to {to} was aborted: {reason}"))
     })
+}
+
+/// A topic, with its tenant unless that is `default`.
+fn of_tenant(topic: &str, tenant: Option<&str>) -> String {
+    tenant.map_or_else(|| topic.to_owned(), |tenant| format!("{topic}@{tenant}"))
 }
 
 fn tell(answer: &Decommission) -> Outcome {

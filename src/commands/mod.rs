@@ -9,6 +9,7 @@ mod log;
 pub mod node;
 mod produce;
 mod read;
+mod tenant;
 mod topic;
 mod user;
 
@@ -125,8 +126,10 @@ pub enum Command {
     #[command(subcommand)]
     Topic(topic::TopicCommand),
     /// Create, list, change and delete users, and say what they may do.
+    User(user::UserArgs),
+    /// Create, list, suspend and delete tenants.
     #[command(subcommand)]
-    User(user::UserCommand),
+    Tenant(tenant::TenantCommand),
     /// Send messages to a topic.
     Pub(produce::PubArgs),
     /// Receive messages from a topic: lease, print, ack.
@@ -154,7 +157,8 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
     runtime.block_on(async {
         match command {
             Command::Topic(command) => topic::run(&global, command).await,
-            Command::User(command) => user::run(&global, command).await,
+            Command::User(args) => user::run(&global, args).await,
+            Command::Tenant(command) => tenant::run(&global, command).await,
             Command::Pub(args) => produce::run(&global, args).await,
             Command::Sub(args) => read::subscribe(&global, args).await,
             Command::Replay(args) => read::replay(&global, args).await,

@@ -1,11 +1,22 @@
 //! `veena user`: who may do what.
 
 use clap::{Args, Subcommand};
-use veena_client::bodies::{CreateUser, Grant, SetGrants, SetPassword, User};
+use veena_client::Client;
+use veena_client::bodies::{CreateUser, Grant, PasswordText, PutUser, SetGrants, SetPassword, User};
 
 use super::Global;
 use crate::output::{self, Failure, Outcome};
 use crate::sign_in::new_password;
+
+/// Whose users, and what to do with them.
+#[derive(Debug, Args)]
+pub struct UserArgs {
+    /// The tenant whose users they are, for operators (default: the tenant of the one who signs in).
+    #[arg(long, global = true, value_name = "TENANT")]
+    tenant: Option<String>,
+    #[command(subcommand)]
+    command: UserCommand,
+}
 
 /// What to do with users.
 #[derive(Debug, Subcommand)]
@@ -87,21 +98,21 @@ fn grant(text: &str) -> Result<Grant, String> {
 }
 
 /// Runs one of them.
-pub async fn run(global: &Global, command: UserCommand) -> Outcome {
+pub async fn run(global: &Global, args: UserArgs) -> Outcome {
     let client = global.client()?;
-    match command {
+    let users = Users { client, tenant: args.tenant };
+    match args.command {
         UserCommand::Add { name, grants, password } => {
             let password = new_password(password.new_password_file.as_deref(), &name)?.expose().to_owned().into();
-            let body = CreateUser { username: name, password, grants: Some(grants.grant) };
-            let user = client.create_user(&body).await?;
+            let user = users.create(name, password, grants.grant).await?;
             done(global, &user, &format!("created {}, who may {}", user.username, rights(&user)))
         }
         UserCommand::Ls => {
-            let users = client.users().await?;
+            let users = users.all().await?;
             if global.json { users.iter().try_for_each(output::json) } else { list(&users) }
         }
         UserCommand::Info { name } => {
-            let user = client.user(&name).await?;
+            let user = users.one(&name).await?;
             if global.json { output::json(&user) } else { list(std::slice::from_ref(&user)) }
         }
         UserCommand::Rm { name, force } => {
@@ -112,26 +123,85 @@ pub async fn run(global: &Global, command: UserCommand) -> Outcome {
                     None => return Err(Failure::Usage("nobody can be asked here: say -f to delete the user".to_owned())),
                 }
             }
-            client.delete_user(&name).await?;
+            users.delete(&name).await?;
             if global.json { Ok(()) } else { output::line(format!("deleted {name}")) }
         }
         UserCommand::Grant { name, grants, nothing: _ } => {
-            let user = client.set_grants(&name, &SetGrants { grants: grants.grant }).await?;
+            let user = users.set_grants(&name, grants.grant).await?;
             done(global, &user, &format!("{} may {}", user.username, rights(&user)))
         }
         UserCommand::Passwd { name, password } => {
-            let own = global.sign_in.user.clone();
+            // Of an operator who looks after another tenant nobody there is themselves.
+            let own = global.sign_in.user.as_deref().filter(|_| users.tenant.is_none());
+            let own = own.map(|own| own.split_once('@').map_or(own, |(name, _)| name).to_owned());
             let name = name.or_else(|| own.clone()).ok_or_else(|| Failure::Usage("say whose password, or sign in with -u".to_owned()))?;
             // Whoever is no admin proves that it is them.
             let current = if own.as_deref() == Some(&*name) { global.sign_in.password()? } else { None };
             let new = new_password(password.new_password_file.as_deref(), &name)?;
-            let body = SetPassword {
-                new_password: new.expose().to_owned().into(),
-                current_password: current.map(|current| current.expose().to_owned().into()),
-            };
-            client.set_password(&name, &body).await?;
+            let current = current.map(|current| current.expose().to_owned().into());
+            users.set_password(&name, new.expose().to_owned().into(), current).await?;
             if global.json { Ok(()) } else { output::line(format!("changed the password of {name}")) }
         }
+    }
+}
+
+/// The users of the one who signs in, or those of a tenant that an operator looks after.
+struct Users {
+    client: Client,
+    tenant: Option<String>,
+}
+
+impl Users {
+    async fn all(&self) -> Result<Vec<User>, Failure> {
+        Ok(match &self.tenant {
+            None => self.client.users().await?,
+            Some(tenant) => self.client.users_of(tenant).await?,
+        })
+    }
+
+    async fn one(&self, name: &str) -> Result<User, Failure> {
+        match &self.tenant {
+            None => Ok(self.client.user(name).await?),
+            Some(_) => self.find(name).await?.ok_or_else(|| Failure::Failed(anyhow::anyhow!("user not found"))),
+        }
+    }
+
+    async fn find(&self, name: &str) -> Result<Option<User>, Failure> {
+        Ok(self.all().await?.into_iter().find(|user| user.username == name))
+    }
+
+    async fn create(&self, username: String, password: PasswordText, grants: Vec<Grant>) -> Result<User, Failure> {
+        let Some(tenant) = &self.tenant else {
+            return Ok(self.client.create_user(&CreateUser { username, password, grants: Some(grants) }).await?);
+        };
+        // What an operator says of a user is said of one that is there, too.
+        if self.find(&username).await?.is_some() {
+            return Err(Failure::Failed(anyhow::anyhow!("user already exists")));
+        }
+        let body = PutUser { password: Some(password), grants: Some(grants), revision: None };
+        Ok(self.client.put_user_of(tenant, &username, &body).await?)
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), Failure> {
+        Ok(match &self.tenant {
+            None => self.client.delete_user(name).await?,
+            Some(tenant) => self.client.delete_user_of(tenant, name).await?,
+        })
+    }
+
+    async fn set_grants(&self, name: &str, grants: Vec<Grant>) -> Result<User, Failure> {
+        let Some(tenant) = &self.tenant else { return Ok(self.client.set_grants(name, &SetGrants { grants }).await?) };
+        self.one(name).await?;
+        Ok(self.client.put_user_of(tenant, name, &PutUser { grants: Some(grants), ..PutUser::default() }).await?)
+    }
+
+    async fn set_password(&self, name: &str, new_password: PasswordText, current_password: Option<PasswordText>) -> Result<(), Failure> {
+        let Some(tenant) = &self.tenant else {
+            return Ok(self.client.set_password(name, &SetPassword { new_password, current_password }).await?);
+        };
+        self.one(name).await?;
+        self.client.put_user_of(tenant, name, &PutUser { password: Some(new_password), ..PutUser::default() }).await?;
+        Ok(())
     }
 }
 

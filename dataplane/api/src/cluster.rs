@@ -10,13 +10,13 @@ use veena_client::bodies::{
 };
 use veena_contract::{
     CatalogView, Command, CommandError, DrainMark, ErrorCode, ForgetError, Member, Members, Move, NodeId, Obstacle, Ownership, PartitionAt,
-    PartitionIndex, ProposeError, Standing, TopicId, TopicName, TopicRecord, limits, placement,
+    PartitionIndex, ProposeError, Standing, TenantId, TopicId, TopicName, TopicRecord, limits, placement,
 };
 
 use crate::answer::{self, Answer};
 use crate::catalog;
 use crate::edge::Call;
-use crate::node_status::{ABORTED, node_status};
+use crate::node_status::{self, ABORTED, node_status};
 use crate::problem::Problem;
 use crate::query;
 use crate::state::ApiState;
@@ -110,8 +110,7 @@ pub(crate) async fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
     let is_detailed = flag(call, "detail")?;
     let view = call.state.view();
     let cluster = call.state.parts.cluster.as_deref().filter(|_| is_detailed);
-    let moves = view.moves().filter(|(topic, ..)| topic.tenant == *call.tenant());
-    let moves = moves.map(|(topic, index, owner, moving)| move_shown(cluster, &view, topic, index, owner, moving));
+    let moves = view.moves().map(|(topic, index, owner, moving)| move_shown(cluster, &view, topic, index, owner, moving));
     let mut answer = ClusterMoves { moves: moves.collect(), aborted: Vec::new() };
     if let Some(cluster) = cluster {
         // Who cannot be asked is left out: that is told of the members.
@@ -126,12 +125,12 @@ pub(crate) async fn moves(call: &Call<'_>) -> Result<Answer, Problem> {
 
 /// Adds what a member has told of one move.
 fn tell(answer: &mut ClusterMoves, told: NodeMove) {
-    let NodeMove { topic, partition, source: from, target: to, started_at, phase, last_error, copied_bytes, .. } = told;
+    let NodeMove { tenant, topic, partition, source: from, target: to, started_at, phase, last_error, copied_bytes, .. } = told;
     if phase == ABORTED {
-        answer.aborted.push(AbortedMove { topic, partition, from, to, reason: last_error, aborted_at: started_at });
+        answer.aborted.push(AbortedMove { tenant, topic, partition, from, to, reason: last_error, aborted_at: started_at });
         return;
     }
-    let is_it = |shown: &&mut ClusterMove| shown.topic == topic && shown.partition == partition && shown.to == to;
+    let is_it = |shown: &&mut ClusterMove| shown.tenant == tenant && shown.topic == topic && shown.partition == partition && shown.to == to;
     if let Some(shown) = answer.moves.iter_mut().find(is_it) {
         shown.worker = Some(format!("{phase}, {copied_bytes} bytes copied"));
         shown.worker_error = Some(last_error).filter(|error| !error.is_empty());
@@ -163,6 +162,7 @@ fn move_shown(
         _ => None,
     };
     ClusterMove {
+        tenant: node_status::told(&topic.tenant),
         topic: topic.name.to_string(),
         partition: index.get().into(),
         from: owner.node.to_string(),
@@ -278,9 +278,13 @@ pub(crate) async fn abort(call: &Call<'_>) -> Result<Answer, Problem> {
     let target = query::first(call.query(), "target").map_err(|error| Problem::malformed(format!("invalid target: {error}")))?;
     let name = call.topic()?;
     let index: PartitionIndex = call.second.parse().map(PartitionIndex).map_err(|_| Problem::invalid("invalid partition"))?;
-    confirm(call, &name).await?;
+    let tenant = query::first(call.query(), "tenant").map_err(|error| Problem::malformed(format!("invalid tenant: {error}")))?;
+    let tenant = match tenant.as_deref().filter(|tenant| !tenant.is_empty()) {
+        None => call.tenant().clone(),
+        Some(tenant) => TenantId::parse(tenant).ok_or_else(|| Problem::invalid("invalid tenant"))?,
+    };
     let view = call.state.parts.leader.confirmed_view().await?;
-    let topic = catalog::topic(call, &view, &name)?;
+    let topic = view.topic(&tenant, &name).ok_or_else(Problem::topic_not_found)?;
     let no_move = || Problem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, format!("no move of {name}/{index} is under way"));
     let owner = topic.owner_of(index).ok_or_else(no_move)?;
     let moving = owner.moving.as_ref().ok_or_else(no_move)?;

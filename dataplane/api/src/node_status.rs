@@ -5,7 +5,7 @@ use veena_broker::owners::moves::MoveProgress;
 use veena_broker::owners::moves::ended::EndedMove;
 use veena_broker::sweep::Quarantined;
 use veena_client::bodies::{NodeMove, NodeStatus, Quarantine, QuarantinedCopy};
-use veena_contract::{CatalogView, NodeId, PartitionIndex, TopicId, limits};
+use veena_contract::{CatalogView, NodeId, PartitionIndex, TenantId, TopicId, limits};
 
 use crate::traces;
 
@@ -35,6 +35,7 @@ fn under_way(view: &CatalogView, progress: MoveProgress) -> Option<NodeMove> {
     let topic = view.topic_by_id(progress.partition.topic)?;
     let owner = topic.owner_of(progress.partition.index)?;
     Some(NodeMove {
+        tenant: told(&topic.tenant),
         topic: topic.name.to_string(),
         partition: progress.partition.index.get().into(),
         source: owner.node.to_string(),
@@ -48,11 +49,17 @@ fn under_way(view: &CatalogView, progress: MoveProgress) -> Option<NodeMove> {
     })
 }
 
+/// A tenant, as it is told beside the name of a topic.
+pub(crate) fn told(tenant: &TenantId) -> Option<String> {
+    (!tenant.is_default()).then(|| tenant.to_string())
+}
+
 /// What the phase of a move that has ended is called.
 pub(crate) const ABORTED: &str = "aborted";
 
 fn ended(ended: EndedMove) -> NodeMove {
     NodeMove {
+        tenant: told(&ended.tenant),
         topic: ended.topic.to_string(),
         partition: ended.partition.index.get().into(),
         source: ended.from.to_string(),

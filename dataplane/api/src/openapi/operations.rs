@@ -461,7 +461,11 @@ pub(super) const ALL: &[Operation] = &[
         verb: Verb::Post,
         id: "abortMove",
         summary: "Ends a move: the partition stays with its owner.",
-        inputs: &[Input::Text("target", "Only if it goes to this node."), CLIENT],
+        inputs: &[
+            Input::Text("target", "Only if it goes to this node."),
+            Input::Text("tenant", "Whose topic, if not the caller's."),
+            CLIENT,
+        ],
         body: Body::None,
         answers: &[answer(202, "It is ended.", Shape::Json(shape::<MoveAborted>))],
         refusals: &[BAD_QUERY, refused(404, &[TopicNotFound, NotFound]), refused(409, &[Conflict]), PANIC, METADATA],

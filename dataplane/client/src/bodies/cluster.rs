@@ -107,6 +107,9 @@ pub struct QuarantinedCopy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct NodeMove {
+    /// Whose topic; absent for the tenant `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// The topic.
     pub topic: String,
     /// Which partition of it.
@@ -179,6 +182,9 @@ pub struct ClusterMoves {
 /// A move that could not be completed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AbortedMove {
+    /// Whose topic; absent for the tenant `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// The topic.
     pub topic: String,
     /// Which partition of it.
@@ -196,6 +202,9 @@ pub struct AbortedMove {
 /// One partition that is being moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterMove {
+    /// Whose topic; absent for the tenant `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// The topic.
     pub topic: String,
     /// Which partition of it.

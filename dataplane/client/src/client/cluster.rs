@@ -70,7 +70,15 @@ impl Client {
     /// # Errors
     /// As the server refuses.
     pub async fn abort_move(&self, topic: &str, partition: u64) -> Result<MoveAborted, ClientError> {
-        let route = self.v1(&["cluster", "moves", topic, &partition.to_string(), "abort"]);
+        self.abort_move_of(None, topic, partition).await
+    }
+
+    /// The same, of a topic of another tenant than the caller's.
+    ///
+    /// # Errors
+    /// As the server refuses.
+    pub async fn abort_move_of(&self, tenant: Option<&str>, topic: &str, partition: u64) -> Result<MoveAborted, ClientError> {
+        let route = self.v1(&["cluster", "moves", topic, &partition.to_string(), "abort"]).with_some("tenant", tenant);
         self.change(Method::POST, route, NO_BODY).await
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use tracing::{debug, warn};
-use veena_contract::{Command, MoveToken, NodeId, Ownership, TopicName, TopicRecord, limits};
+use veena_contract::{Command, MoveToken, NodeId, Ownership, TenantId, TopicName, TopicRecord, limits};
 
 use super::at;
 use crate::core::Core;
@@ -14,6 +14,8 @@ use crate::partition::PartitionId;
 /// A move that this node has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedMove {
+    /// Whose topic.
+    pub tenant: TenantId,
     /// The topic, as it was called.
     pub topic: TopicName,
     /// Which partition of which incarnation.
@@ -58,6 +60,7 @@ impl Ended {
 pub(super) async fn give_up(core: &Core, record: &TopicRecord, id: PartitionId, owner: &Ownership, token: MoveToken, reason: String) {
     let Some(moving) = super::move_of(owner, token) else { return };
     let ended = EndedMove {
+        tenant: record.tenant.clone(),
         topic: record.name.clone(),
         partition: id,
         token,
