@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use veena_client::parse_duration;
 use veena_contract::Reroute;
 
@@ -81,6 +82,11 @@ pub async fn read_file(path: &str) -> Result<Vec<u8>, Failure> {
         });
     }
     tokio::fs::read(path).await.map_err(|error| Failure::Usage(format!("cannot read {path}: {error}")))
+}
+
+/// The same, for whoever cannot wait otherwise.
+pub fn read_file_now(path: &str) -> Result<Vec<u8>, Failure> {
+    tokio::task::block_in_place(|| Handle::current().block_on(read_file(path)))
 }
 
 fn text_of(bytes: Vec<u8>, path: &str) -> Result<String, Failure> {

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use clap::Args;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use tokio::runtime::Handle;
 use veena_client::ClientBuilder;
 use veena_contract::limits;
 
@@ -91,7 +90,7 @@ pub fn new_password(path: Option<&str>, user: &str) -> Result<Secret, Failure> {
 
 /// The first line of a file.
 fn from_file(path: &str) -> Result<Secret, Failure> {
-    let bytes = tokio::task::block_in_place(|| Handle::current().block_on(flags::read_file(path)))?;
+    let bytes = flags::read_file_now(path)?;
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match std::str::from_utf8(line) {

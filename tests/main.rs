@@ -18,4 +18,5 @@ mod rolling;
 mod stall;
 mod stops;
 mod support;
+mod tls;
 mod users;

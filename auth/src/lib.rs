@@ -7,17 +7,20 @@
 //! - [`cluster_secret`]: the one secret of a cluster, and what is derived from it.
 //! - [`tls`]: how nodes of a cluster prove to each other that they know it.
 //! - [`sealed`]: secrets that are stored, under keys derived from it.
+//! - [`server_tls`]: the certificate that a node shows its clients; [`client_tls`]: whom a client trusts.
 //!
 //! This crate must never format a secret, and never compare one but in constant time.
 
 pub mod authenticator;
 pub mod basic;
+pub mod client_tls;
 pub mod cluster_secret;
 pub mod password;
 mod permits;
 pub mod policy;
 pub mod sealed;
 pub mod secret;
+pub mod server_tls;
 mod throttle;
 pub mod tls;
 mod verified;
@@ -32,5 +35,6 @@ pub use policy::{
 };
 pub use sealed::{KeyRing, Purpose, SealError, Sealed};
 pub use secret::Secret;
+pub use server_tls::{HandshakeError, Pair, PairError, ServerStream, ServerTls};
 pub use tls::{ClusterIdentity, IdentityError, Proof, Role};
 pub use veena_contract::{Action, Grant, GrantText, Grants, InvalidGrants, InvalidUsername, Pattern, Username};

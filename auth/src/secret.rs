@@ -19,6 +19,11 @@ impl<T: Zeroize> Secret<T> {
     pub const fn expose(&self) -> &T {
         &self.0
     }
+
+    /// The value, to be filled in. Whoever calls this must not let it out.
+    pub const fn expose_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
 }
 
 impl<T: Zeroize> Drop for Secret<T> {

@@ -14,12 +14,14 @@ mod topic;
 mod user;
 
 use std::ffi::OsString;
+use std::sync::Once;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use veena_client::Client;
 
+use crate::flags;
 use crate::output::{self, Failure, Outcome};
 use crate::sign_in::SignIn;
 
@@ -41,15 +43,15 @@ pub struct Cli {
 pub const SERVER: &str = "http://127.0.0.1:7942";
 /// Commands for which flags of all others mean nothing, with those flags.
 const WITHOUT: [(&str, &[&str]); 6] = [
-    ("dev", &["server", "user", "password_file", "json"]),
-    ("node", &["server", "user", "password_file", "json"]),
+    ("dev", &["server", "ca_file", "user", "password_file", "json"]),
+    ("node", &["server", "ca_file", "user", "password_file", "json"]),
     ("log", OF_SERVERS),
     ("cluster restore", OF_SERVERS),
     ("cluster recover", OF_SERVERS),
     ("cluster rejoin", OF_SERVERS),
 ];
 /// What says where a node is, and who speaks to it.
-const OF_SERVERS: &[&str] = &["server", "user", "password_file"];
+const OF_SERVERS: &[&str] = &["server", "ca_file", "user", "password_file"];
 
 impl Cli {
     /// Reads a command line. A flag that would do nothing is refused.
@@ -94,6 +96,9 @@ pub struct Global {
     /// The node to talk to.
     #[arg(short, long, global = true, env = "VEENA_ADDR", default_value = SERVER, value_name = "URL")]
     pub server: String,
+    /// A file with certificates (PEM) that are trusted beside the machine's own, for a node whose address begins with https.
+    #[arg(long, global = true, env = "VEENA_CA_FILE", value_name = "PATH")]
+    pub ca_file: Option<String>,
     /// Who speaks.
     #[command(flatten)]
     pub sign_in: SignIn,
@@ -102,11 +107,27 @@ pub struct Global {
     pub json: bool,
 }
 
+/// Once: a command may make several clients.
+fn warn_of_exposed(address: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        eprintln!("warning: {address} is plain HTTP: the password, and all that is sent, can be read on the way; use https:// if the node speaks TLS");
+    });
+}
+
 impl Global {
     /// A client of the node.
     pub fn client(&self) -> Result<Client, Failure> {
         let address = if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) };
-        self.sign_in.apply(Client::builder(&address))?.build().map_err(|error| Failure::Usage(error.text))
+        let mut builder = Client::builder(&address);
+        if let Some(path) = &self.ca_file {
+            builder = builder.trust(flags::read_file_now(path)?);
+        }
+        let client = self.sign_in.apply(builder)?.build().map_err(|error| Failure::Usage(error.text))?;
+        if client.exposes_credentials() {
+            warn_of_exposed(&address);
+        }
+        Ok(client)
     }
 }
 

@@ -58,8 +58,8 @@ pub struct NodeArgs {
     /// How logs are written: json or text.
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Let other machines in, although there is no TLS: put a proxy with TLS in front, or everybody on the way reads passwords and messages.
-    /// With security off anybody who reaches the port can read and delete everything.
+    /// Let other machines in by plain HTTP: put a proxy with TLS in front, or everybody on the way reads passwords and messages. A node with
+    /// http.tls.cert_file and http.tls.key_file, and security on, does not need it. With security off anybody who reaches the port can read and delete everything.
     #[arg(long)]
     insecure_listen: bool,
     /// Added to each sync, to measure what a slow volume would do.

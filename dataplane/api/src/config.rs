@@ -35,6 +35,8 @@ pub struct ApiConfig {
     pub metrics_unauthenticated: bool,
     /// Callers are users, and may do what was granted to them. Otherwise nobody is asked for, and everybody may do everything.
     pub security_enabled: bool,
+    /// How long rights are decided without a leader; zero is for ever.
+    pub security_stale_after: Duration,
     /// What a topic gets when its creator says nothing.
     pub topics: TopicDefaults,
 }
@@ -75,6 +77,7 @@ impl Default for ApiConfig {
             metrics_on_api_port: true,
             metrics_unauthenticated: false,
             security_enabled: true,
+            security_stale_after: Duration::from_millis(limits::SECURITY_STALE_MS_DEFAULT),
             topics: TopicDefaults::default(),
         }
     }

@@ -23,6 +23,13 @@ fn health(status: &str) -> Health {
     Health { status: status.to_owned(), degraded: Vec::new() }
 }
 
+/// What works, but not as it should.
+fn degraded(call: &Call<'_>) -> Vec<String> {
+    let parts = &call.state.parts;
+    let is_expired = parts.tls.as_ref().is_some_and(|tls| tls.is_expired(parts.clock.now_ms()));
+    is_expired.then(|| "client_tls_certificate_expired".to_owned()).into_iter().collect()
+}
+
 /// Does the node take work? If not, why.
 pub(crate) fn readyz(call: &Call<'_>) -> Result<Answer, Problem> {
     let reason = if call.state.stopping.is_cancelled() {
@@ -35,7 +42,7 @@ pub(crate) fn readyz(call: &Call<'_>) -> Result<Answer, Problem> {
     };
     match reason {
         Some(reason) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, reason)),
-        None => Ok(answer::json(StatusCode::OK, &health("ready"))),
+        None => Ok(answer::json(StatusCode::OK, &Health { degraded: degraded(call), ..health("ready") })),
     }
 }
 

@@ -15,9 +15,11 @@ mod cluster;
 mod config;
 mod conn;
 mod consume;
+mod contact;
 #[doc(hidden)]
 pub mod decoders;
 mod edge;
+mod handshake;
 mod headers;
 mod health;
 mod io;

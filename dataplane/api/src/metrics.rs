@@ -6,6 +6,7 @@ mod topics;
 use std::fmt::Write;
 use std::time::Duration;
 
+use veena_auth::ServerTls;
 use veena_broker::metrics::{BOUNDS_US, Counter, Histogram};
 
 use crate::route::{Route, Verb};
@@ -54,6 +55,31 @@ impl WaitOutcome {
         [(Self::Hit, "hit"), (Self::Timeout, "timeout"), (Self::Cancelled, "cancelled"), (Self::NoWait, "no_wait")];
 }
 
+/// Why a TLS handshake came to nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HandshakeEnd {
+    /// It took too long, or the node stopped.
+    Timeout,
+    /// The client speaks no TLS at all, most likely plain HTTP.
+    NotTls,
+    /// No version, cipher or protocol that both speak, or no TLS beyond its first byte.
+    Protocol,
+    /// The client refused us, most often our certificate.
+    Refused,
+    /// The connection ended.
+    Ended,
+}
+
+impl HandshakeEnd {
+    const ALL: [(HandshakeEnd, &'static str); 5] = [
+        (Self::Timeout, "timeout"),
+        (Self::NotTls, "not_tls"),
+        (Self::Protocol, "protocol"),
+        (Self::Refused, "refused_by_client"),
+        (Self::Ended, "ended"),
+    ];
+}
+
 /// Which requests a cell counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Row(usize);
@@ -92,6 +118,7 @@ pub struct Metrics {
     pub(crate) connections_closed: Counter,
     pub(crate) connections_expired: Counter,
     pub(crate) accept_errors: Counter,
+    handshakes_failed: [Counter; HandshakeEnd::ALL.len()],
     pub(crate) panics: Counter,
     pub(crate) settles_refused: Counter,
     pub(crate) produce_refused: Counter,
@@ -113,6 +140,7 @@ impl Default for Metrics {
             connections_closed: Counter::default(),
             connections_expired: Counter::default(),
             accept_errors: Counter::default(),
+            handshakes_failed: std::array::from_fn(|_| Counter::default()),
             panics: Counter::default(),
             settles_refused: Counter::default(),
             produce_refused: Counter::default(),
@@ -137,6 +165,11 @@ impl Metrics {
         self.requests[row.0 * STATUS_CELLS + cell].observe(took);
         self.bytes_in[row.0].add(bytes_in);
         self.bytes_out[row.0].add(bytes_out);
+    }
+
+    /// A handshake came to nothing.
+    pub(crate) fn handshake_failed(&self, end: HandshakeEnd) {
+        self.handshakes_failed[end as usize].add(1);
     }
 
     /// A consume has waited.
@@ -169,6 +202,18 @@ impl Metrics {
         single(out, "http_requests_in_flight", "gauge", self.began.get().saturating_sub(self.ended.get()));
         let open = self.connections_opened.get().saturating_sub(self.connections_closed.get());
         single(out, "http_connections_open", "gauge", open);
+    }
+
+    fn render_tls(&self, out: &mut String, tls: &ServerTls) {
+        kind(out, "tls_handshake_failures_total", "counter");
+        for (end, reason) in HandshakeEnd::ALL {
+            let count = self.handshakes_failed[end as usize].get();
+            let _ = writeln!(out, "veena_tls_handshake_failures_total{{reason=\"{reason}\"}} {count}");
+        }
+        single(out, "client_tls_certificate_not_after_seconds", "gauge", tls.served().not_after_ms() / 1000);
+        let (replaced, refused) = tls.reloads();
+        single(out, "client_tls_certificates_replaced_total", "counter", replaced);
+        single(out, "client_tls_certificates_refused_total", "counter", refused);
     }
 
     fn render_messages(&self, out: &mut String) {
@@ -215,6 +260,9 @@ pub fn render(state: &ApiState) -> String {
     single(&mut out, "ready", "gauge", u64::from(ready));
     render_engine(&mut out, state);
     state.metrics.render_http(&mut out);
+    if let Some(tls) = &state.parts.tls {
+        state.metrics.render_tls(&mut out, tls);
+    }
     state.metrics.render_messages(&mut out);
     topics::render(&mut out, &state.parts.broker, &state.tenant);
     process::render(&mut out);

@@ -46,6 +46,12 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, ErrorCode::MalformedRequest, text)
     }
 
+    /// 503, rights that cannot be trusted.
+    pub(crate) fn security_stale() -> Self {
+        let text = "this node has known no leader for too long to trust what it knows of rights; ask another node";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::SecurityStale, text)
+    }
+
     /// 404, no such topic.
     pub(crate) fn topic_not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, ErrorCode::TopicNotFound, "topic not found")

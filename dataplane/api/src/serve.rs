@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 use veena_contract::{Quiet, limits};
@@ -18,6 +19,7 @@ use veena_contract::{Quiet, limits};
 use crate::body::RequestBody;
 use crate::conn::{Conn, PhaseLimits, Watch};
 use crate::edge;
+use crate::handshake::shake_hands;
 use crate::io::ClientIo;
 use crate::state::ApiState;
 
@@ -25,10 +27,12 @@ use crate::state::ApiState;
 const HEAD_SLACK_BYTES: usize = 16 * 1024;
 /// How long after a stop has begun a connection without a request may take to send one. A client that rests longer between requests may find
 /// the connection closed under one that it has just sent: nobody can spare it that.
-const LATE_HEAD: Duration = Duration::from_secs(1);
+pub(crate) const LATE_HEAD: Duration = Duration::from_secs(1);
 /// How often, and how long each time, the listener's last place is tried for before it is closed.
 const CLOSE_TRIES: u32 = 5;
 const CLOSE_TRY: Duration = Duration::from_millis(50);
+/// How often it is looked whether there is a leader.
+const LEADER_LOOK: Duration = Duration::from_millis(limits::SECURITY_STALE_LOOK_MS);
 const ACCEPT_BACKOFF_MIN: Duration = Duration::from_millis(5);
 const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -41,12 +45,20 @@ const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// None at present: trouble with accepting is waited out, trouble with a connection ends that connection.
 pub async fn serve(listener: TcpListener, state: ApiState, shutdown: CancellationToken) -> io::Result<()> {
     let max = if state.config.max_connections == 0 { Semaphore::MAX_PERMITS } else { state.config.max_connections };
-    let mut accepting =
-        Accepting { listener, permits: Arc::new(Semaphore::new(max)), failures: 0, not_before: Instant::now(), lines: Quiet::default() };
+    let mut accepting = Accepting {
+        listener,
+        places: Places::new(max, state.parts.tls.is_some()),
+        failures: 0,
+        not_before: Instant::now(),
+        lines: Quiet::default(),
+    };
     let mut connections = JoinSet::new();
     let mut grace_ends: Option<Instant> = None;
+    let mut looks = interval(LEADER_LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            _ = looks.tick() => state.look_for_leader(),
             Some(ended) = connections.join_next(), if !connections.is_empty() => {
                 if let Err(panic) = ended {
                     error!(error = %panic, "a connection's task panicked");
@@ -59,9 +71,9 @@ pub async fn serve(listener: TcpListener, state: ApiState, shutdown: Cancellatio
             }
             () = until(grace_ends), if grace_ends.is_some() => break,
             accepted = accepting.next() => match accepted {
-                Ok((stream, peer, permit)) => {
+                Ok((stream, peer, place)) => {
                     state.metrics.connections_opened.add(1);
-                    connections.spawn(connection(stream, peer, permit, state.clone()));
+                    connections.spawn(connection(stream, peer, place, state.clone()));
                 }
                 Err(error) => {
                     state.metrics.accept_errors.add(1);
@@ -73,9 +85,9 @@ pub async fn serve(listener: TcpListener, state: ApiState, shutdown: Cancellatio
             break;
         }
     }
-    for (stream, peer, permit) in accepting.close().await {
+    for (stream, peer, place) in accepting.close().await {
         state.metrics.connections_opened.add(1);
-        connections.spawn(connection(stream, peer, permit, state.clone()));
+        connections.spawn(connection(stream, peer, place, state.clone()));
     }
     let ended = async {
         while connections.join_next().await.is_some() {
@@ -97,43 +109,84 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
+/// How many connections may be open, and how many of them may be in their handshake.
+struct Places {
+    open: Arc<Semaphore>,
+    /// `None` where no TLS is spoken.
+    handshakes: Option<Arc<Semaphore>>,
+}
+
+/// What a connection occupies.
+struct Place {
+    _open: OwnedSemaphorePermit,
+    /// Until its handshake is over.
+    handshake: Option<OwnedSemaphorePermit>,
+}
+
+impl Places {
+    fn new(open: usize, has_tls: bool) -> Self {
+        let handshakes = has_tls.then(|| Arc::new(Semaphore::new(limits::TLS_HANDSHAKES_MAX)));
+        Self { open: Arc::new(Semaphore::new(open)), handshakes }
+    }
+
+    /// Waits for a free one. Cancel-safe.
+    async fn free(&self) -> io::Result<Place> {
+        let open = Arc::clone(&self.open).acquire_owned().await.map_err(io::Error::other)?;
+        let handshake = match &self.handshakes {
+            Some(handshakes) => Some(Arc::clone(handshakes).acquire_owned().await.map_err(io::Error::other)?),
+            None => None,
+        };
+        Ok(Place { _open: open, handshake })
+    }
+
+    /// A free one, if there is.
+    fn free_now(&self) -> Option<Place> {
+        let open = Arc::clone(&self.open).try_acquire_owned().ok()?;
+        let handshake = match &self.handshakes {
+            Some(handshakes) => Some(Arc::clone(handshakes).try_acquire_owned().ok()?),
+            None => None,
+        };
+        Some(Place { _open: open, handshake })
+    }
+}
+
 /// The listener, its free places, and how long to leave it alone after an error.
 struct Accepting {
     listener: TcpListener,
-    permits: Arc<Semaphore>,
+    places: Places,
     failures: u32,
     not_before: Instant,
     lines: Quiet,
 }
 
 impl Accepting {
-    /// The next connection. Cancel-safe. Beyond the bound on connections, callers wait in the kernel's backlog.
-    async fn next(&mut self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    /// The next connection. Cancel-safe. Beyond the bounds on connections and handshakes, callers wait in the kernel's backlog.
+    async fn next(&mut self) -> io::Result<(TcpStream, SocketAddr, Place)> {
         if self.failures > 0 {
             sleep_until(self.not_before).await;
         }
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(io::Error::other)?;
+        let place = self.places.free().await?;
         let (stream, peer) = self.listener.accept().await?;
         self.failures = 0;
-        Ok((stream, peer, permit))
+        Ok((stream, peer, place))
     }
 
     /// Closes the listener, and answers who is in the kernel's queue: they have a connection, may have sent a request, and are to be served,
     /// as many as there are places. Whoever comes between a look into the queue and the close would be cut off. So the queue is made one place
     /// long, and that place is taken by us: with a full queue the kernel lets nobody in, and who tries is told after the close that nobody
     /// listens.
-    async fn close(self) -> Vec<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    async fn close(self) -> Vec<(TcpStream, SocketAddr, Place)> {
         let mut waiting = Vec::new();
         let addr = self.listener.local_addr();
         // What the runtime knows of the queue may be old.
         let Ok(listener) = self.listener.into_std() else { return waiting };
         let is_short = rustix::net::listen(&listener, 0).is_ok();
         for _ in 0..CLOSE_TRIES {
-            while let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
+            while let Some(place) = self.places.free_now()
                 && let Ok((stream, peer)) = listener.accept()
             {
                 let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-                waiting.extend(stream.map(|stream| (stream, peer, permit)));
+                waiting.extend(stream.map(|stream| (stream, peer, place)));
             }
             let Some(addr) = addr.as_ref().ok().filter(|_| is_short) else { break };
             // If somebody was faster, the place is theirs, and nobody answers us: then they are served, and it is tried again.
@@ -162,16 +215,27 @@ impl Accepting {
 }
 
 /// One connection from accept to close. When this ends, the socket is gone and leases that were still riding are released.
-async fn connection(stream: TcpStream, peer: SocketAddr, _permit: OwnedSemaphorePermit, state: ApiState) {
+async fn connection(stream: TcpStream, peer: SocketAddr, mut place: Place, state: ApiState) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%peer, %error, "cannot set TCP_NODELAY");
     }
+    let Some(tls) = &state.parts.tls else { return speak_http(stream, peer, &state).await };
+    // Its buffers are large, and not for every connection's task to carry.
+    let shaken = Box::pin(shake_hands(stream, tls, &state)).await;
+    place.handshake = None;
+    if let Some(stream) = shaken {
+        Box::pin(speak_http(stream, peer, &state)).await;
+    }
+}
+
+/// HTTP on a connection that is ready for it.
+async fn speak_http(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, state: &ApiState) {
     let address = peer.ip();
     let conn = Arc::new(Conn::new(state.identities.enter(address)));
-    let _left = Leaving { state: &state, address };
+    let _left = Leaving { state, address };
     let io = TokioIo::new(ClientIo::new(stream, Arc::clone(&conn)));
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
-        let (state, conn) = (&state, &conn);
+        let conn = &conn;
         conn.request_began();
         async move {
             let answer = edge::handle(state, Some(conn), request.map(RequestBody::Wire)).await;

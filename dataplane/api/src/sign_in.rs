@@ -16,6 +16,9 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
     if !state.config.security_enabled || route.is_some_and(|route| is_open(state, route)) {
         return Ok(Caller::Anybody);
     }
+    if state.contact.is_lost() {
+        return Err(Problem::security_stale());
+    }
     let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
     let mut checked = None;
     let lookup = |actor: &Actor| {

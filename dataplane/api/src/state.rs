@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use veena_auth::Authenticator;
+use veena_auth::{Authenticator, ServerTls};
 use veena_broker::engine::Broker;
 use veena_contract::{Catalog, CatalogView, CatalogWriter, Entropy, LeaderPort, Members, NodeId, Quiet, TenantId, WallClock};
 
 use crate::budget::Budget;
 use crate::config::ApiConfig;
 use crate::conn::{Identities, Users};
+use crate::contact::Contact;
 use crate::metrics::Metrics;
 use crate::schema::Schemas;
 
@@ -32,6 +33,8 @@ pub struct ApiParts {
     pub node: NodeId,
     /// Finds out who sends a request, and computes what is stored of passwords.
     pub authenticator: Authenticator,
+    /// TLS towards clients; without it they speak plain HTTP.
+    pub tls: Option<Arc<ServerTls>>,
     /// The members of the cluster; `None` for a node alone.
     pub cluster: Option<Arc<dyn Members>>,
     /// The version shown in the build metric.
@@ -49,6 +52,7 @@ pub struct Inner {
     pub(crate) metrics: Metrics,
     pub(crate) identities: Identities,
     pub(crate) users: Users,
+    pub(crate) contact: Contact,
     pub(crate) batch_budget: Budget,
     pub(crate) schemas: Schemas,
     /// Bounds what is logged of requests that failed.
@@ -71,6 +75,7 @@ impl ApiState {
             metrics: Metrics::default(),
             identities: Identities::default(),
             users: Users::default(),
+            contact: Contact::default(),
             batch_budget,
             schemas: Schemas::default(),
             failure_lines: Mutex::default(),
@@ -89,6 +94,11 @@ impl ApiState {
     /// Turns the probes red and answers parked consumers. [`crate::serve`] does this when its shutdown token is cancelled.
     pub fn begin_stop(&self) {
         self.0.stopping.cancel();
+    }
+
+    /// Looks whether there is a leader.
+    pub(crate) fn look_for_leader(&self) {
+        self.0.contact.look(self.0.parts.leader.not_ready_reason().is_none(), self.0.config.security_stale_after);
     }
 
     pub(crate) fn view(&self) -> Arc<CatalogView> {

@@ -20,5 +20,6 @@ mod support;
 #[path = "../fuzz/targets.rs"]
 mod targets;
 mod tenants;
+mod tls;
 mod topics;
 mod users;

@@ -1,11 +1,12 @@
 //! Who may do what: every route with every kind of caller.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use veena_api::ApiConfig;
 
-use crate::support::{Answer, Node, PASSWORD};
+use crate::support::{Answer, Node, PASSWORD, until};
 
 /// The kinds of users: their grants. Topics are named `o-*` and belong to `owner`; children `c-*`, to `childowner`; `new-*` is not there yet.
 const USERS: [(&str, &[(&str, &str)]); 8] = [
@@ -465,4 +466,21 @@ async fn what_a_node_that_is_behind_lets_through_the_leader_refuses() {
             assert_eq!(node.send_as(second, method, path, body).await.refusal(403, "forbidden"), text, "{method} {path}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_node_without_a_leader_for_too_long_decides_no_rights_until_there_is_one() {
+    let config = ApiConfig { security_stale_after: Duration::from_millis(500), ..ApiConfig::default() };
+    let node = Node::start_secured_with(config).await;
+    let ask = async || node.send_as_root("GET", "/v1/topics", "").await;
+    assert_eq!(ask().await.status, 200);
+    node.catalog.set_leaderless(true);
+    until("it has been too long", || async { ask().await.status == 503 }).await;
+    ask().await.refusal(503, "security_stale");
+    node.send_as(None, "GET", "/v1/topics", "").await.refusal(503, "security_stale");
+    node.get("/metrics").await.refusal(503, "security_stale");
+    assert_eq!(node.get("/healthz").await.status, 200, "it lives");
+    node.get("/readyz").await.refusal(503, "not_ready");
+    node.catalog.set_leaderless(false);
+    until("it is served again", || async { ask().await.status == 200 }).await;
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use veena_api::{ApiConfig, ApiParts, ApiState};
-use veena_auth::{Authenticator, Password, PasswordHash};
+use veena_auth::{Authenticator, Password, PasswordHash, ServerTls};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
@@ -100,7 +100,7 @@ impl LeaderPort for Behind {
     }
 
     fn not_ready_reason(&self) -> Option<String> {
-        self.newest.not_ready_reason()
+        if self.is_leaderless.load(Ordering::Relaxed) { Some("no leader".to_owned()) } else { self.newest.not_ready_reason() }
     }
 }
 
@@ -289,6 +289,17 @@ impl Node {
     }
 
     async fn start_keeping(config: ApiConfig, is_member: bool, quarantine_bytes_max: u64) -> Self {
+        let node = Self::start_any(config, is_member, quarantine_bytes_max, None).await;
+        until("the node is ready", || async { node.get("/readyz").await.status == 200 }).await;
+        node
+    }
+
+    /// With TLS towards clients, and security off. Whether it is ready is not asked.
+    pub async fn start_tls(config: ApiConfig, tls: Arc<ServerTls>) -> Self {
+        Self::start_any(ApiConfig { security_enabled: false, ..config }, false, limits::QUARANTINE_BYTES_MAX, Some(tls)).await
+    }
+
+    async fn start_any(config: ApiConfig, is_member: bool, quarantine_bytes_max: u64, tls: Option<Arc<ServerTls>>) -> Self {
         let entropy: Arc<dyn Entropy> = Arc::new(Seeded(AtomicU64::new(7)));
         let clock: Arc<dyn WallClock> = Arc::new(TestClock(tokio::time::Instant::now()));
         let node = NodeId(Arc::from("node-1"));
@@ -328,6 +339,7 @@ impl Node {
             clock,
             entropy,
             authenticator: Authenticator::new().expect("random"),
+            tls,
             cluster: is_member.then(|| Arc::new(OnlyMember(node.clone(), is_out.clone())) as Arc<dyn Members>),
             node,
             version: "0.0.0",
@@ -339,9 +351,7 @@ impl Node {
         let mut serving = JoinSet::new();
         let router = veena_api::router(state.clone());
         serving.spawn(veena_api::serve(listener, state, shutdown.clone()));
-        let node = Self { address, shutdown, router, disk, catalog, is_out, serving };
-        until("the node is ready", || async { node.get("/readyz").await.status == 200 }).await;
-        node
+        Self { address, shutdown, router, disk, catalog, is_out, serving }
     }
 
     /// Waits until the plane has stopped by itself.

@@ -250,6 +250,19 @@ pub const BALLAST_BYTES: u64 = 64 * 1024 * 1024;
 /// Topics can be deleted on a full disk while this much is free.
 pub const METADATA_REMOVAL_BYTES_MIN: u64 = 4 * 1024 * 1024;
 
+/// How long a TLS handshake with a client may take, as long as the head of a request.
+pub const TLS_HANDSHAKE_MS_MAX: u64 = 10_000;
+/// How many handshakes with clients are under way; more wait in the listener's backlog. One may hold 64 KiB of what its client has sent.
+pub const TLS_HANDSHAKES_MAX: usize = 1024;
+/// How long a node without a leader goes on deciding who may do what by its own copy of the metadata, unless configured otherwise.
+pub const SECURITY_STALE_MS_DEFAULT: u64 = 60_000;
+/// The shortest such time: elections take a second or two.
+pub const SECURITY_STALE_MS_MIN: u64 = 5_000;
+/// How often it is looked whether there is a leader.
+pub const SECURITY_STALE_LOOK_MS: u64 = 250;
+/// The largest file with a certificate, or its key, or authorities.
+pub const TLS_FILE_BYTES_MAX: usize = 1024 * 1024;
+
 /// How many callers are answered at once while a node starts; more wait in the listener's backlog.
 pub const EARLY_CALLERS_MAX: usize = 64;
 /// How much of a request is read while a node starts.

@@ -137,6 +137,8 @@ codes! {
     Forbidden = "forbidden", false, None;
     /// Nobody of the caller's tenant may do anything now.
     TenantSuspended = "tenant_suspended", false, None;
+    /// The node has known no leader for so long that rights which were taken away may still stand in its copy of the metadata.
+    SecurityStale = "security_stale", true, None;
 }
 
 #[cfg(test)]

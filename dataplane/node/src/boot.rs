@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_api::{ApiConfig, ApiParts, ApiState, TopicDefaults};
-use veena_auth::Authenticator;
+use veena_auth::{Authenticator, ServerTls};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts, FanoutConfig};
 use veena_broker::tasks::{OnExit, Tasks};
@@ -111,6 +111,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     config: &Config,
     disk: Arc<dyn Disk>,
     port: Option<PeerPort>,
+    tls: Option<Arc<ServerTls>>,
     leaving: &CancellationToken,
     open_log: impl FnOnce(&Path) -> Result<L, E> + Send + 'static,
 ) -> Result<NodeParts, BootError> {
@@ -201,6 +202,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         entropy,
         node: data.node.clone(),
         authenticator,
+        tls,
         cluster: peers.as_ref().map(PeerPlane::members),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -360,6 +362,7 @@ fn api_config(config: &Config) -> ApiConfig {
         cross_site_guard: http.cross_site_guard,
         metrics_unauthenticated: http.metrics_unauthenticated,
         security_enabled: config.security.enabled,
+        security_stale_after: Duration::from_millis(config.security.stale_after_ms),
         max_consume_wait: http.max_consume_wait,
         read_timeout: http.read_timeout,
         write_timeout: http.write_timeout,

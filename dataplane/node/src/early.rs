@@ -3,13 +3,15 @@
 //! Replaying a long log may take seconds, and whoever watches the process must not take that for death. This serves two fixed answers and
 //! must never do more: the real plane takes the same listener over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use veena_auth::ServerTls;
 use veena_contract::limits;
 
 /// How long one caller may take.
@@ -22,7 +24,7 @@ const STARTING: &str = "{\"error\":\"metastore: node is not ready: the node is s
                         \"retryable\":true,\"retry_after_ms\":1000}\n";
 
 /// Answers callers until `ready` is cancelled.
-pub async fn answer_until(listener: &TcpListener, ready: CancellationToken) {
+pub async fn answer_until(listener: &TcpListener, tls: Option<Arc<ServerTls>>, ready: CancellationToken) {
     let mut callers = JoinSet::new();
     loop {
         tokio::select! {
@@ -30,7 +32,7 @@ pub async fn answer_until(listener: &TcpListener, ready: CancellationToken) {
             Some(_ended) = callers.join_next(), if !callers.is_empty() => {}
             accepted = listener.accept(), if callers.len() < limits::EARLY_CALLERS_MAX => match accepted {
                 Ok((stream, _)) => {
-                    callers.spawn(timeout(CALLER_TIMEOUT, answer(stream)));
+                    callers.spawn(timeout(CALLER_TIMEOUT, answer_one(stream, tls.clone())));
                 }
                 // Out of descriptors, or a caller that left in the queue: look again a little later.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -41,7 +43,19 @@ pub async fn answer_until(listener: &TcpListener, ready: CancellationToken) {
     let _in_time = timeout(HANDOVER_TIMEOUT, drained).await;
 }
 
-async fn answer(mut stream: TcpStream) {
+async fn answer_one(stream: TcpStream, tls: Option<Arc<ServerTls>>) {
+    match tls {
+        None => answer(stream).await,
+        Some(tls) => {
+            // Who cannot make the handshake is told so by TLS.
+            if let Ok(stream) = tls.accept(stream).await {
+                Box::pin(answer(stream)).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut head = Vec::with_capacity(512);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() > limits::EARLY_HEAD_BYTES_MAX || !matches!(stream.read_buf(&mut head).await, Ok(1..)) {
@@ -92,7 +106,7 @@ mod tests {
             }
             ready.cancel();
         };
-        tokio::join!(answer_until(&listener, ready.clone()), asking);
+        tokio::join!(answer_until(&listener, None, ready.clone()), asking);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod admin_password;
 mod ballast;
 pub mod boot;
+pub mod client_tls;
 pub mod cluster;
 pub mod config;
 pub mod data_dir;
@@ -22,6 +23,7 @@ mod tenant_end;
 
 pub use admin_password::{KeepPasswordError, KeptPassword};
 pub use boot::{BootError, NodeParts};
+pub use client_tls::ClientTlsError;
 pub use cluster::{ClusterError, EnterError, PeerPlane, PeerPort};
 pub use config::{AdminPassword, Config, ConfigError, Flags, LogFormat, LogLevel, warn_of_unknown_variables};
 pub use data_dir::{DataDir, DataDirError};

@@ -75,9 +75,11 @@ pub(crate) struct Port {
 
 /// Where clients come in, when nobody is asked who they are.
 pub(crate) const HTTP_OPEN: Port = Port { key: "http.addr", danger: "security is off, and anybody could read and delete everything" };
-/// Where clients come in as users: there is no TLS here yet, so passwords and messages pass as they are.
-pub(crate) const HTTP: Port =
-    Port { key: "http.addr", danger: "passwords and messages could be read on the way, unless a proxy with TLS stands in front of it" };
+/// Where clients come in as users: without TLS passwords and messages pass as they are.
+pub(crate) const HTTP: Port = Port {
+    key: "http.addr",
+    danger: "passwords and messages could be read on the way, unless a proxy with TLS stands in front of it: set http.tls.cert_file and http.tls.key_file",
+};
 
 impl Port {
     /// Where to listen. An address that other machines can reach is refused unless `allow_open`.
@@ -95,13 +97,31 @@ impl Port {
     }
 }
 
-/// Opens the port for clients. An address that other machines can reach is refused unless `allow_open`.
+/// How callers come in.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Callers are users.
+    pub is_secured: bool,
+    /// What they send cannot be read on the way.
+    pub has_tls: bool,
+    /// Somebody has said that others are let in without these.
+    pub allow_open: bool,
+}
+
+impl Way {
+    /// May an address be one that other machines can reach?
+    pub(crate) const fn may_be_reached(self) -> bool {
+        self.allow_open || (self.is_secured && self.has_tls)
+    }
+}
+
+/// Opens the port for clients. An address that other machines can reach is refused, unless callers are users and speak TLS, or it is allowed.
 ///
 /// # Errors
 /// [`ListenError`].
-pub async fn listen(addr: &str, is_secured: bool, allow_open: bool) -> Result<Listening, ListenError> {
-    let port = if is_secured { HTTP } else { HTTP_OPEN };
-    let target = port.resolve(addr, allow_open).await?;
+pub async fn listen(addr: &str, way: Way) -> Result<Listening, ListenError> {
+    let port = if way.is_secured { HTTP } else { HTTP_OPEN };
+    let target = port.resolve(addr, way.may_be_reached()).await?;
     let refused = |source| ListenError::Refused { addr: target, source };
     let listener = TcpListener::bind(target).await.map_err(refused)?;
     let addr = listener.local_addr().map_err(refused)?;
@@ -112,28 +132,38 @@ pub async fn listen(addr: &str, is_secured: bool, allow_open: bool) -> Result<Li
 mod tests {
     use super::*;
 
+    const fn way(is_secured: bool, has_tls: bool, allow_open: bool) -> Way {
+        Way { is_secured, has_tls, allow_open }
+    }
+
     #[tokio::test]
     async fn an_address_that_others_can_reach_is_refused_unless_allowed() {
-        for (addr, is_secured, danger) in [(":0", true, "passwords"), ("0.0.0.0:0", true, "passwords"), (":0", false, "security is off")] {
-            let refused = listen(addr, is_secured, false).await.expect_err("refused");
+        for (addr, is_secured, has_tls, danger) in [
+            (":0", true, false, "passwords"),
+            ("0.0.0.0:0", true, false, "passwords"),
+            (":0", false, false, "security is off"),
+            (":0", false, true, "security is off"),
+        ] {
+            let refused = listen(addr, way(is_secured, has_tls, false)).await.expect_err("refused");
             assert!(matches!(refused, ListenError::NotLoopback { .. }) && refused.to_string().contains(danger), "{addr}: {refused}");
-            assert!(listen(addr, is_secured, true).await.expect("allowed").is_open);
+            assert!(listen(addr, way(is_secured, has_tls, true)).await.expect("allowed").is_open);
         }
-        let listening = listen("127.0.0.1:0", true, false).await.expect("loopback");
+        assert!(listen(":0", way(true, true, false)).await.expect("users, and TLS").is_open);
+        let listening = listen("127.0.0.1:0", way(true, false, false)).await.expect("loopback");
         assert!(!listening.is_open && listening.addr.port() != 0);
     }
 
     #[tokio::test]
     async fn an_address_without_a_port_is_refused() {
         for addr in ["", "localhost", "localhost:", "localhost:x", "localhost:70000"] {
-            assert!(matches!(listen(addr, true, true).await, Err(ListenError::Malformed { .. })), "{addr}");
+            assert!(matches!(listen(addr, way(true, false, true)).await, Err(ListenError::Malformed { .. })), "{addr}");
         }
     }
 
     #[tokio::test]
     async fn a_taken_port_is_said_to_be_taken() {
-        let first = listen("127.0.0.1:0", true, false).await.expect("a free port");
-        let again = listen(&first.addr.to_string(), true, false).await;
+        let first = listen("127.0.0.1:0", way(true, false, false)).await.expect("a free port");
+        let again = listen(&first.addr.to_string(), way(true, false, false)).await;
         assert!(matches!(again, Err(ListenError::Refused { .. })));
     }
 }

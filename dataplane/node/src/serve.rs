@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use veena_broker::tasks::OnExit;
 use veena_consensus::LogStore;
 use veena_contract::limits;
 use veena_metastore::{MemberError, StartError};
@@ -18,9 +19,11 @@ use veena_storage::disk::real::RealDisk;
 use veena_storage::disk::slow::SlowDisk;
 
 use crate::boot::{BootError, NodeParts, boot};
+use crate::client_tls::{ClientTls, ClientTlsError};
 use crate::cluster::{ClusterError, EnterError, PeerPort};
 use crate::config::{Config, ConfigError};
-use crate::listen::{ListenError, listen};
+use crate::listen::{ListenError, Way, listen};
+use crate::system::SystemClock;
 use crate::{data_dir, early};
 
 /// How long the engine and the metastore may take to stop, once no request is under way.
@@ -35,6 +38,9 @@ pub enum NodeError {
     /// The port.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// What clients are to be shown.
+    #[error(transparent)]
+    ClientTls(#[from] ClientTlsError),
     /// The port for other nodes.
     #[error(transparent)]
     Peers(#[from] ClusterError),
@@ -78,7 +84,7 @@ pub struct Ready {
 
 /// Runs one node until `stop` completes, then stops it in order.
 ///
-/// `open_log` opens the metadata log in the folder it is given. `allow_open` lets other machines in although there is no TLS, or nobody is asked who they are.
+/// `open_log` opens the metadata log in the folder it is given. `allow_open` lets other machines in although they speak plain HTTP, or nobody is asked who they are.
 ///
 /// # Errors
 /// [`NodeError`].
@@ -107,8 +113,10 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
     let began = Instant::now();
     raise_open_files();
     let config = &config.clone().named(|path| data_dir::name_in(disk.as_ref(), path))?;
-    let listening = listen(&config.http.addr, config.security.enabled, allow_open).await?;
-    if listening.is_open {
+    let client_tls = ClientTls::open(&config.http.tls, &disk, Arc::new(SystemClock)).await?;
+    let way = Way { is_secured: config.security.enabled, has_tls: client_tls.is_some(), allow_open };
+    let listening = listen(&config.http.addr, way).await?;
+    if listening.is_open && !(way.is_secured && way.has_tls) {
         let danger = if config.security.enabled {
             "other machines are let in without TLS: passwords and messages can be read on the way, unless a proxy with TLS stands in front"
         } else {
@@ -116,19 +124,21 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
         };
         warn!(addr = %listening.addr, "{danger}");
     }
-    let port = PeerPort::open(config, allow_open, disk.as_ref()).await?;
+    let port = PeerPort::open(config, way.may_be_reached(), disk.as_ref()).await?;
+    let tls = client_tls.as_ref().map(ClientTls::served);
     let mut stop = std::pin::pin!(stop);
 
     // The port answers while the parts open; who asks for work is told to come back.
     let ready = CancellationToken::new();
     let leaving = CancellationToken::new();
     let booting = async {
-        let parts = boot(config, disk, port, &leaving, open_log).await;
+        let parts = boot(config, disk, port, tls.clone(), &leaving, open_log).await;
         ready.cancel();
         parts
     };
     let parts = {
-        let mut starting = Box::pin(async { tokio::join!(booting, early::answer_until(&listening.listener, ready.clone())).0 });
+        let mut starting =
+            Box::pin(async { tokio::join!(booting, early::answer_until(&listening.listener, tls.clone(), ready.clone())).0 });
         tokio::select! {
             parts = &mut starting => parts?,
             () = &mut stop => {
@@ -148,8 +158,12 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
     };
 
     let facts = Ready { addr: listening.addr, node: parts.data.node.to_string(), is_new: parts.data.is_new, boot: began.elapsed() };
-    info!(addr = %facts.addr, node = %facts.node, boot_ms = facts.boot.as_millis(), "ready");
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    info!(url = %format_args!("{scheme}://{}", facts.addr), addr = %facts.addr, node = %facts.node, boot_ms = facts.boot.as_millis(), "ready");
     on_ready(&facts);
+    if let Some(client_tls) = client_tls {
+        parts.tasks.spawn("client-tls", OnExit::Shutdown, client_tls.run(parts.tasks.token().clone()));
+    }
 
     let stopping = CancellationToken::new();
     let mut http = std::pin::pin!(veena_api::serve(listening.listener, parts.api.clone(), stopping.clone()));

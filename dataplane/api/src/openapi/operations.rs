@@ -127,7 +127,7 @@ const NO_USER: Refusals = refused(401, &[Unauthenticated]);
 const FORBIDDEN: Refusals = refused(403, &[ErrorCode::Forbidden, ErrorCode::TenantSuspended]);
 /// Every user may, of a tenant whose users may anything.
 const SUSPENDED: Refusals = refused(403, &[ErrorCode::TenantSuspended]);
-const BUSY: Refusals = refused(503, &[Overloaded]);
+const BUSY: Refusals = refused(503, &[Overloaded, SecurityStale]);
 
 /// What is answered to a caller who is not known, cannot be found out, or may not, while security is on.
 pub(super) fn of_caller(need: Need) -> &'static [Refusals] {

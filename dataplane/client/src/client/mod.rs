@@ -6,6 +6,7 @@ mod tenants;
 mod topics;
 mod users;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,6 +16,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, Header
 use reqwest::{Method, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use veena_auth::client_tls::{trusting, trusting_nobody};
 
 use crate::bodies::Health;
 use crate::error::ClientError;
@@ -40,6 +42,7 @@ pub struct ClientBuilder {
     base: String,
     name: String,
     authorization: Option<HeaderValue>,
+    authorities: Option<Vec<u8>>,
     timeout: Duration,
     policy: Policy,
 }
@@ -62,6 +65,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Certificates (PEM) that are trusted beside the machine's own, for a server whose address begins with `https`.
+    #[must_use]
+    pub fn trust(mut self, authorities: Vec<u8>) -> Self {
+        self.authorities = Some(authorities);
+        self
+    }
+
     /// How long one attempt may take, beside any wait it asks for.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -79,12 +89,18 @@ impl ClientBuilder {
     /// The client.
     ///
     /// # Errors
-    /// When the address is not `http://host[:port][/path]`, or the name cannot be sent.
+    /// When the address is not `http[s]://host[:port][/path]`, the name cannot be sent, or nobody can be trusted.
     pub fn build(self) -> Result<Client, ClientError> {
         let base = Url::parse(&self.base).map_err(|error| ClientError::invalid(format!("server address {:?}: {error}", self.base)))?;
-        if base.scheme() != "http" || base.host_str().is_none() || base.query().is_some() {
-            return Err(ClientError::invalid(format!("server address {:?}: want http://host:port", self.base)));
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() || base.query().is_some() {
+            return Err(ClientError::invalid(format!("server address {:?}: want http://host:port or https://host:port", self.base)));
         }
+        let tls = if base.scheme() == "https" {
+            trusting(self.authorities.as_deref()).map_err(|error| ClientError::invalid(error.to_string()))?
+        } else {
+            trusting_nobody()
+        };
+        let is_exposed = self.authorization.is_some() && base.scheme() == "http" && !is_loopback(&base);
         let name = HeaderValue::from_str(&self.name).map_err(|_| ClientError::invalid("the client's name cannot be sent as a header"))?;
         let mut defaults = HeaderMap::new();
         defaults.insert(HeaderName::from_static(headers::CLIENT), name.clone());
@@ -98,10 +114,11 @@ impl ClientBuilder {
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
+            .tls_backend_preconfigured(tls)
             .no_proxy()
             .build()
             .map_err(|error| ClientError::invalid(error.to_string()))?;
-        Ok(Client { http, base, timeout: self.timeout, policy: self.policy })
+        Ok(Client { http, base, is_exposed, timeout: self.timeout, policy: self.policy })
     }
 }
 
@@ -110,8 +127,15 @@ impl ClientBuilder {
 pub struct Client {
     http: reqwest::Client,
     base: Url,
+    is_exposed: bool,
     timeout: Duration,
     policy: Policy,
+}
+
+/// Does it stay on this machine what is sent there?
+fn is_loopback(base: &Url) -> bool {
+    let host = base.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 struct Call {
@@ -151,13 +175,26 @@ impl Client {
     #[must_use]
     pub fn builder(base: &str) -> ClientBuilder {
         let name = concat!("veena/", env!("CARGO_PKG_VERSION")).to_owned();
-        ClientBuilder { base: base.to_owned(), name, authorization: None, timeout: ATTEMPT_TIMEOUT_DEFAULT, policy: Policy::DEFAULT }
+        ClientBuilder {
+            base: base.to_owned(),
+            name,
+            authorization: None,
+            authorities: None,
+            timeout: ATTEMPT_TIMEOUT_DEFAULT,
+            policy: Policy::DEFAULT,
+        }
     }
 
     /// The server's address.
     #[must_use]
     pub fn base(&self) -> &Url {
         &self.base
+    }
+
+    /// Do its credentials leave this machine in the clear?
+    #[must_use]
+    pub fn exposes_credentials(&self) -> bool {
+        self.is_exposed
     }
 
     /// `GET /healthz`: is the process alive?

@@ -71,6 +71,11 @@ keys! {
         => |c, raw| c.http.cross_site_guard = raw.truth()? => |c| c.http.cross_site_guard.shown();
     "http.metrics_unauthenticated" "VEENA_HTTP_METRICS_UNAUTHENTICATED" - "serve /metrics to everybody, though all else takes credentials"
         => |c, raw| c.http.metrics_unauthenticated = raw.truth()? => |c| c.http.metrics_unauthenticated.shown();
+    "http.tls.cert_file" "VEENA_HTTP_TLS_CERT_FILE" -
+        "a PEM file with the certificate that clients are shown, and its chain behind it; with it and http.tls.key_file the port speaks TLS only. Looked at again every minute, and on SIGHUP"
+        => |c, raw| c.http.tls.cert_file = Some(PathBuf::from(raw.text()?)) => |c| c.http.tls.cert_file.shown();
+    "http.tls.key_file" "VEENA_HTTP_TLS_KEY_FILE" - "a PEM file with the private key of that certificate"
+        => |c, raw| c.http.tls.key_file = Some(PathBuf::from(raw.text()?)) => |c| c.http.tls.key_file.shown();
     "cluster.node_id" "VEENA_NODE_ID" "node-id" "this node's name; fixed once the data directory exists (default: the name that the directory has; of a new one outside of a cluster the machine's)"
         => |c, raw| c.node_id = Some(raw.node()?) => |c| c.node_id.shown();
     "cluster.peer_addr" "VEENA_CLUSTER_PEER_ADDR" -
@@ -131,6 +136,9 @@ keys! {
     "security.admin_password" "VEENA_ADMIN_PASSWORD" -
         "the password of the user `admin`, whom the first leader creates once; without it one is made up and kept in the file `admin-password` in the data directory, which the log names. Not looked at any more when `admin` exists, and not taken from the file with settings"
         => |c, raw| c.security.admin_password = Some(admin_password(raw)?) => |_c| String::new();
+    "security.stale_after_ms" "VEENA_SECURITY_STALE_AFTER_MS" -
+        "a node that has known no leader for this long answers 503 `security_stale` to whatever takes credentials, since rights that were taken away may still stand in its copy of the metadata; 0 is never, else at least 5000"
+        => |c, raw| c.security.stale_after_ms = raw.whole()? => |c| c.security.stale_after_ms.shown();
     "storage.slow_flush" "VEENA_SLOW_FLUSH" "slow-flush" "added to each sync, to measure what a slow volume would do"
         => |c, raw| c.slow_flush = raw.duration()? => |c| c.slow_flush.shown();
     "storage.stall_file" "VEENA_STALL_FILE" - "while this file exists no sync comes back, to measure what a stalled volume would do"

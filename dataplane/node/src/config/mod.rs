@@ -13,7 +13,7 @@ mod value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use veena_contract::limits;
 
 use crate::listen::host_and_port;
@@ -84,6 +84,17 @@ pub struct HttpConfig {
     pub cross_site_guard: bool,
     /// Serve the metrics to everybody, though callers are users.
     pub metrics_unauthenticated: bool,
+    /// What clients are shown.
+    pub tls: TlsConfig,
+}
+
+/// TLS towards clients: both, or none for plain HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The file with the certificate, its chain behind it.
+    pub cert_file: Option<PathBuf>,
+    /// The file with its private key.
+    pub key_file: Option<PathBuf>,
 }
 
 /// Files.
@@ -189,6 +200,7 @@ impl Default for Config {
                 max_batch_body_bytes_in_flight: 256 * 1024 * 1024,
                 cross_site_guard: true,
                 metrics_unauthenticated: false,
+                tls: TlsConfig::default(),
             },
             node_id: None,
             cluster: ClusterConfig::default(),
@@ -287,16 +299,24 @@ impl Config {
                 errors.push(format!("unknown key {section}"));
                 continue;
             }
-            for (name, value) in values {
-                let path = format!("{section}.{name}");
-                match KEYS.iter().find(|key| key.path == path) {
-                    None => errors.push(format!("unknown key {path}")),
-                    Some(key) => {
-                        if let Err(error) = (key.set)(self, &Raw::Json(value)) {
-                            errors.push(format!("{path}: {error}"));
-                        }
+            self.read_section(section, values, errors);
+        }
+    }
+
+    /// The values of a section, and of the sections within it.
+    fn read_section(&mut self, section: &str, values: &Map<String, Value>, errors: &mut Vec<String>) {
+        for (name, value) in values {
+            let path = format!("{section}.{name}");
+            let is_section = KEYS.iter().any(|key| key.path.strip_prefix(&path).is_some_and(|rest| rest.starts_with('.')));
+            match (KEYS.iter().find(|key| key.path == path), value) {
+                (Some(key), _) => {
+                    if let Err(error) = (key.set)(self, &Raw::Json(value)) {
+                        errors.push(format!("{path}: {error}"));
                     }
                 }
+                (None, Value::Object(values)) if is_section => self.read_section(&path, values, errors),
+                (None, _) if is_section => errors.push(format!("{path}: want an object")),
+                (None, _) => errors.push(format!("unknown key {path}")),
             }
         }
     }
@@ -315,6 +335,13 @@ impl Config {
         require(!http.write_timeout.is_zero(), "http.write_timeout must be above 0");
         require(http.write_timeout > http.max_consume_wait, "http.write_timeout must be longer than http.max_consume_wait");
         require(http.shutdown_grace >= http.max_consume_wait, "http.shutdown_grace must not be shorter than http.max_consume_wait");
+        for (set, key, other) in [
+            (&http.tls.cert_file, "http.tls.cert_file", "http.tls.key_file"),
+            (&http.tls.key_file, "http.tls.key_file", "http.tls.cert_file"),
+        ] {
+            let has_both = set.is_none() || (http.tls.cert_file.is_some() && http.tls.key_file.is_some());
+            require(has_both, &format!("{key} is set and {other} is not: set both for TLS, or neither for plain HTTP"));
+        }
         require(http.max_header_bytes >= 4096, "http.max_header_bytes must be at least 4096");
         require(!storage.data_dir.as_os_str().is_empty(), "storage.data_dir must not be empty");
         let eviction = storage.idle_log_eviction_ms;
@@ -337,6 +364,8 @@ impl Config {
         require(fanout.max_batch_records > 0, "fanout.max_batch_records must be above 0");
         let bytes = 1..=limits::COMMIT_BYTES_MAX;
         require(bytes.contains(&fanout.max_batch_bytes), "fanout.max_batch_bytes must be 1 to 8388608");
+        let stale = self.security.stale_after_ms;
+        require(stale == 0 || stale >= limits::SECURITY_STALE_MS_MIN, "security.stale_after_ms must be 0 or at least 5000");
         self.cluster.check(errors);
     }
 }

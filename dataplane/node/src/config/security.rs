@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use veena_auth::{InvalidPassword, NoRandomness, Password};
+use veena_contract::limits;
 
 /// Who is let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,11 +13,13 @@ pub struct SecurityConfig {
     pub enabled: bool,
     /// The password with which the root admin is created, if there is none yet; `None` makes one up.
     pub admin_password: Option<AdminPassword>,
+    /// How long a node without a leader decides who may do what, in ms; 0 is for ever.
+    pub stale_after_ms: u64,
 }
 
 impl Default for SecurityConfig {
     fn default() -> Self {
-        Self { enabled: true, admin_password: None }
+        Self { enabled: true, admin_password: None, stale_after_ms: limits::SECURITY_STALE_MS_DEFAULT }
     }
 }
 

@@ -93,7 +93,7 @@ const HEAD: &str = "\
 Made from the table of keys in `dataplane/node/src/config/keys.rs`; a test compares them.
 
 Later sources win: built-in values, the file of `veena node --config`, environment variables, flags. The file is one JSON object with a
-section for the part of a key before the point. A key that is not known, or a value that makes no sense, stops the start, and everything that
+section for the part of a key before a point. A key that is not known, or a value that makes no sense, stops the start, and everything that
 is wrong is reported at once; a `VEENA_*` variable that is not known is warned of. Durations are text, like `\"10s\"` or `\"1m30s\"`.
 
 | Key | Default | Variable | Flag | Meaning |

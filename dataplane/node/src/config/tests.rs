@@ -64,6 +64,24 @@ fn the_first_password_comes_from_the_environment_alone_and_is_not_shown() {
 }
 
 #[test]
+fn tls_takes_a_certificate_and_its_key() {
+    let file = r#"{"http":{"tls":{"cert_file":"c.pem","key_file":"from-file"}}}"#;
+    let tls = load(Some(file), &[("VEENA_HTTP_TLS_KEY_FILE", "k.pem")], &Flags::default()).expect("valid").http.tls;
+    assert_eq!(tls, TlsConfig { cert_file: Some("c.pem".into()), key_file: Some("k.pem".into()) });
+    for (file, text) in [
+        (r#"{"http":{"tls":{"cert_file":"c"}}}"#, "http.tls.cert_file is set and http.tls.key_file is not"),
+        (r#"{"http":{"tls":{"key_file":"k"}}}"#, "http.tls.key_file is set and http.tls.cert_file is not"),
+        (r#"{"http":{"tls":{"key":"k"}}}"#, "unknown key http.tls.key"),
+        (r#"{"http":{"tls":"k"}}"#, "http.tls: want an object"),
+        (r#"{"http":{"addr":{"cert_file":"c"}}}"#, "http.addr: want text"),
+        (r#"{"http":{"tls.cert_file":"c"}}"#, "http.tls.cert_file is set and http.tls.key_file is not"),
+    ] {
+        let error = load(Some(file), &[], &Flags::default()).expect_err("refused");
+        assert!(error.0.len() == 1 && error.0[0].contains(text), "{file}: {error}");
+    }
+}
+
+#[test]
 fn waits_must_fit_into_the_timeouts_around_them() {
     let error = load(Some(r#"{"http":{"max_consume_wait":"40s"}}"#), &[], &Flags::default()).expect_err("refused");
     assert_eq!(error.0.len(), 2, "{error}");

@@ -5,7 +5,7 @@ use tracing::warn;
 use super::KEYS;
 
 /// Variables that other commands read. A node may find them in its environment.
-const OTHERS: [&str; 3] = ["VEENA_ADDR", "VEENA_USER", "VEENA_PASSWORD"];
+const OTHERS: [&str; 4] = ["VEENA_ADDR", "VEENA_USER", "VEENA_PASSWORD", "VEENA_CA_FILE"];
 /// What Kubernetes sets for a service of our name, `VEENA_PORT_8080_TCP_ADDR` among it.
 const OF_KUBERNETES: [&str; 3] = ["VEENA_SERVICE_HOST", "VEENA_SERVICE_PORT", "VEENA_PORT"];
 /// How many letters may differ from the name that was meant.
