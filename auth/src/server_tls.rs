@@ -142,14 +142,14 @@ pub fn fingerprint(certificates: &[u8], key: &[u8]) -> [u8; 32] {
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The client refused us, most often our certificate.
-    #[error("the client refused the handshake")]
-    Refused(#[source] io::Error),
+    #[error("the client refused the handshake: {0}")]
+    Refused(io::Error),
     /// It speaks no TLS, or none that we speak.
-    #[error("there is no TLS that both sides speak")]
-    Protocol(#[source] io::Error),
+    #[error("there is no TLS that both sides speak: {0}")]
+    Protocol(io::Error),
     /// The connection ended.
-    #[error("the connection ended within the handshake")]
-    Ended(#[source] io::Error),
+    #[error("the connection ended within the handshake: {0}")]
+    Ended(io::Error),
 }
 
 impl From<io::Error> for HandshakeError {

@@ -44,7 +44,7 @@ pub(crate) async fn shake_hands(mut stream: TcpStream, tls: &ServerTls, state: &
             Ok(0) | Err(_) => return Err(HandshakeEnd::Ended),
         }
         tls.accept(stream).await.map_err(|error| {
-            debug!(error = &error as &dyn std::error::Error, "a TLS handshake failed");
+            debug!(%error, "a TLS handshake failed");
             match error {
                 HandshakeError::Refused(_) => HandshakeEnd::Refused,
                 HandshakeError::Protocol(_) => HandshakeEnd::Protocol,

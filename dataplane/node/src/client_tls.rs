@@ -178,15 +178,13 @@ impl ClientTls {
 
     /// Once for what was found.
     fn refuse(&mut self, fingerprint: Option<[u8; 32]>, error: &ClientTlsError) {
-        let refused = Some((fingerprint, error.to_string()));
+        // The log shows no causes.
+        let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        let refused = Some((fingerprint, format!("{error}: {reason}")));
         if refused != self.refused {
             self.served.count_refused();
             let served = self.served.served();
-            error!(
-                error = error as &dyn std::error::Error,
-                served = served.serial(),
-                "the certificate that was found is not taken; clients are shown the one of before"
-            );
+            error!(%error, %reason, served = served.serial(), "the certificate that was found is not taken; clients are shown the one of before");
             self.refused = refused;
         }
     }
