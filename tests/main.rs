@@ -18,5 +18,9 @@ mod rolling;
 mod stall;
 mod stops;
 mod support;
+<<<<<<< HEAD
 mod tls;
+=======
+mod tenants;
+>>>>>>> 235bb0b (docs, tests: tenants, how they are managed, and two of a cluster that never notice each other)
 mod users;

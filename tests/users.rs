@@ -15,17 +15,17 @@ use crate::support::{BIN, DEADLINE, STOP_DEADLINE, scratch, until};
 /// Texts that must be in no log.
 const CANARIES: [&str; 3] = ["canary-of-root", "canary-of-joe", "canary-of-ann"];
 
-fn secured(config: NodeConfig) -> NodeConfig {
+pub(crate) fn secured(config: NodeConfig) -> NodeConfig {
     with(config, "VEENA_SECURITY_ENABLED", "true")
 }
 
-fn as_user(node: &NodeProcess, user: &str, password: &str) -> Client {
+pub(crate) fn as_user(node: &NodeProcess, user: &str, password: &str) -> Client {
     let url = format!("http://{}", node.addr());
     Client::builder(&url).repeats(0).sign_in(user, password).build().expect("an address")
 }
 
 /// Waits until the root admin can sign in.
-async fn root_of(node: &NodeProcess, password: &str) -> Client {
+pub(crate) async fn root_of(node: &NodeProcess, password: &str) -> Client {
     let root = as_user(node, "admin", password);
     until("the root admin signs in", || async { root.users().await.is_ok() }).await;
     root
@@ -35,11 +35,11 @@ fn user(name: &str, password: &str, grants: &[(&str, &str)]) -> CreateUser {
     CreateUser { username: name.to_owned(), password: password.to_owned().into(), grants: Some(grants_of(grants)) }
 }
 
-fn grants_of(grants: &[(&str, &str)]) -> Vec<Grant> {
+pub(crate) fn grants_of(grants: &[(&str, &str)]) -> Vec<Grant> {
     grants.iter().map(|(action, pattern)| Grant { action: (*action).to_owned(), patterns: vec![(*pattern).to_owned()] }).collect()
 }
 
-fn topic(name: &str) -> CreateTopic {
+pub(crate) fn topic(name: &str) -> CreateTopic {
     CreateTopic { name: name.to_owned(), partitions: Some(1), ..CreateTopic::default() }
 }
 
@@ -168,7 +168,7 @@ async fn a_user_of_a_cluster_is_known_at_every_node_and_has_one_root_admin() {
 }
 
 /// Runs a command as a user; what it printed, or what it said and its exit code.
-async fn veena(node: &NodeProcess, who: &[(&str, &str)], line: &str) -> Result<String, (i32, String)> {
+pub(crate) async fn veena(node: &NodeProcess, who: &[(&str, &str)], line: &str) -> Result<String, (i32, String)> {
     let mut command = Command::new(BIN);
     command.args(line.split_whitespace()).env("VEENA_ADDR", format!("http://{}", node.addr()));
     command.env_remove("VEENA_USER").env_remove("VEENA_PASSWORD").envs(who.iter().copied());

@@ -30,11 +30,15 @@ pub(crate) async fn of_this_node(broker: &Broker, view: &CatalogView) -> Vec<Nod
     going.iter().enumerate().map(told).collect()
 }
 
-/// What is left of a tenant in the catalog and on all nodes. A node that does not answer, or has not followed the metadata as far as `view`,
-/// is named: nothing is known of it.
-pub async fn left(broker: &Broker, cluster: Option<&dyn Members>, me: &NodeId, view: &CatalogView, tenant: &TenantId) -> TenantLeft {
-    let counts = view.counts_of(tenant);
-    let mut left = TenantLeft { topics: counts.topics as u64, users: counts.users as u64, ..TenantLeft::default() };
+/// What is left of these tenants in the catalog and on all nodes, in order. A node that does not answer, or has not followed the metadata as
+/// far as `view`, is named: nothing is known of it.
+pub async fn left(
+    broker: &Broker,
+    cluster: Option<&dyn Members>,
+    me: &NodeId,
+    view: &CatalogView,
+    tenants: &[TenantId],
+) -> Vec<TenantLeft> {
     let nodes = match cluster {
         None => vec![me.clone()],
         Some(cluster) => {
@@ -46,19 +50,25 @@ pub async fn left(broker: &Broker, cluster: Option<&dyn Members>, me: &NodeId, v
         Some(cluster) if node != me => cluster.status(node).await.ok().and_then(|told| serde_json::from_slice(&told).ok()),
         _ => Some(node_status(broker, node).await),
     }));
-    for (node, told) in nodes.iter().zip(told.await) {
-        match told.and_then(|told: NodeStatus| of_tenant(told, view, tenant)) {
-            Some(traces) => left.on_nodes = left.on_nodes.and(&traces),
-            None => left.unknown.push(node.to_string()),
+    let told: Vec<Option<NodeStatus>> = told.await;
+    let of_one = |tenant: &TenantId| {
+        let counts = view.counts_of(tenant);
+        let mut left = TenantLeft { topics: counts.topics as u64, users: counts.users as u64, ..TenantLeft::default() };
+        for (node, told) in nodes.iter().zip(&told) {
+            match told.as_ref().and_then(|told| of_tenant(told, view, tenant)) {
+                Some(traces) => left.on_nodes = left.on_nodes.and(&traces),
+                None => left.unknown.push(node.to_string()),
+            }
         }
-    }
-    left
+        left
+    };
+    tenants.iter().map(of_one).collect()
 }
 
 /// What a node said of the tenant, if what it said is of a time when it knew what is in `view`.
-fn of_tenant(told: NodeStatus, view: &CatalogView, tenant: &TenantId) -> Option<TenantTraces> {
+fn of_tenant(told: &NodeStatus, view: &CatalogView, tenant: &TenantId) -> Option<TenantTraces> {
     if told.applied < view.applied.get() {
         return None;
     }
-    told.tenants.into_iter().find(|of| of.tenant == tenant.as_str())?.left
+    told.tenants.iter().find(|of| of.tenant == tenant.as_str())?.left.clone()
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use veena_broker::errors::{ConsumeError, ProduceError};
 use veena_broker::message::{ConsumeRequest, NewMessage, PartitionStats};
 use veena_broker::ports::BrokerConfig;
-use veena_contract::{Effect, Offset, TopicId};
+use veena_contract::{Effect, Offset, TenantId, TopicId, limits};
 use veena_storage::disk::Disk;
 use veena_storage::disk::mem::{Fault, FaultKind, MemDisk, Op};
 
@@ -93,6 +93,38 @@ async fn a_stop_that_says_it_is_durable_is_whichever_write_failed() {
         }
     }
     assert!(said > 0, "one failed write is made good");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_of_topics_and_cursors_that_went_while_the_node_was_away_goes_too() {
+    let (disk, catalog) = (MemDisk::new(), FakeCatalog::new());
+    let (mut parent, mut child) = (topic("orders", 1, 1), topic("copies", 2, 1));
+    link(&mut parent, &mut child, 0, vec![Offset(0)]);
+    (parent.tenant, child.tenant) = (acme(), acme());
+    catalog.put(parent);
+    catalog.put(child);
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 1).await;
+    node.broker.produce(&acme(), &name("orders"), message("one")).await.expect("taken");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let traces = async |node: &Node| node.broker.traces_of(&[acme()]).await.expect("told")[0];
+    let before = traces(&node).await;
+    assert_eq!((before.open_topics, before.positions, before.directories), (2, 0, 3), "all is of topics that live");
+    node.broker.stop().await;
+    catalog.remove(TopicId(1));
+    catalog.remove(TopicId(2));
+
+    let node = Node::start(Arc::new(disk.clone()), &catalog, 2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let after = traces(&node).await;
+    assert_eq!((after.open_topics, after.directories, after.positions, after.orphans), (0, 0, 0, 0), "{after:?}");
+    assert_eq!(after.quarantined, 3, "both topics' directories, and the tenant's");
+    tokio::time::sleep(Duration::from_millis(2 * limits::QUARANTINE_GRACE_MS)).await;
+    assert_eq!(traces(&node).await, veena_broker::Traces::default());
+    node.broker.stop().await;
+}
+
+fn acme() -> TenantId {
+    TenantId::parse("acme").expect("a name")
 }
 
 #[tokio::test(start_paused = true)]

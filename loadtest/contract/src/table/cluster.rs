@@ -4,7 +4,7 @@ use super::*;
 
 const MEMBER: &[&str] = &["id", "addr", "status", "draining", "owned_partitions", "outbound_moves"];
 const IN_DETAIL: &[&str] = &["outbound_moves", "voter", "leader", "heartbeat_age_seconds", "node_status"];
-const STATUS: &[&str] = &["node", "draining", "produce_in_flight", "dispatch_backlog", "quarantine", "moves"];
+const STATUS: &[&str] = &["node", "draining", "produce_in_flight", "dispatch_backlog", "quarantine", "moves", "applied"];
 
 /// The rows of this module.
 pub(super) fn rows() -> Vec<Row> {
