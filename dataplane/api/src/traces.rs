@@ -72,3 +72,27 @@ fn of_tenant(told: &NodeStatus, view: &CatalogView, tenant: &TenantId) -> Option
     }
     told.tenants.iter().find(|of| of.tenant == tenant.as_str())?.left.clone()
 }
+
+#[cfg(test)]
+mod tests {
+    use veena_contract::LogIndex;
+
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_counts_only_if_it_has_followed_as_far_and_speaks_of_the_tenant() {
+        let view = CatalogView { applied: LogIndex(7), ..CatalogView::default() };
+        let acme = TenantId::parse("acme").expect("a name");
+        let said = |applied, tenant: &str, left: Option<TenantTraces>| {
+            let tenants = vec![NodeTenant { tenant: tenant.to_owned(), left }];
+            of_tenant(&NodeStatus { applied, tenants, ..NodeStatus::default() }, &view, &acme)
+        };
+        let nothing = TenantTraces::default;
+        assert_eq!(said(7, "acme", Some(nothing())), Some(nothing()));
+        assert_eq!(said(9, "acme", Some(nothing())), Some(nothing()));
+        assert_eq!(said(6, "acme", Some(nothing())), None, "it may not know yet what is to go");
+        assert_eq!(said(0, "acme", Some(nothing())), None, "a node of before tenants says nothing of it");
+        assert_eq!(said(7, "acme", None), None, "its disk did not tell");
+        assert_eq!(said(7, "twin", Some(nothing())), None);
+    }
+}
