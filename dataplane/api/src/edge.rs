@@ -22,7 +22,9 @@ use crate::problem::Problem;
 use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, tenants, topic_patch, topics, users};
+use crate::{
+    accounts, ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, tenants, topic_patch, topics, users,
+};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -35,6 +37,8 @@ pub(crate) struct Call<'a> {
     pub(crate) second: Cow<'a, str>,
     /// The tenant named in the path, as written there.
     pub(crate) named_tenant: Cow<'a, str>,
+    /// The key named in the path, as written there.
+    pub(crate) third: Cow<'a, str>,
 }
 
 impl Call<'_> {
@@ -164,7 +168,16 @@ async fn admit_and_dispatch(
     {
         return Err(cluster::taken_out(reason));
     }
-    let call = Call { state, conn, parts, caller, topic: matched.topic, second: matched.second, named_tenant: matched.tenant };
+    let call = Call {
+        state,
+        conn,
+        parts,
+        caller,
+        topic: matched.topic,
+        second: matched.second,
+        named_tenant: matched.tenant,
+        third: matched.third,
+    };
     rights::check(&call, need)?;
     confirm_topic(&call).await?;
     rights::check_topic(&call, need)?;
@@ -238,6 +251,15 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::TenantUsers, _) => Box::pin(tenants::users(call)).await,
         (Route::TenantUser, Verb::Delete) => Box::pin(tenants::delete_user(call)).await,
         (Route::TenantUser, _) => Box::pin(tenants::put_user(call, body)).await,
+        (Route::Accounts, Verb::Post) => Box::pin(accounts::create(call, body)).await,
+        (Route::Accounts, _) => Ok(accounts::list(call)),
+        (Route::Account, Verb::Delete) => Box::pin(accounts::delete(call)).await,
+        (Route::Account, _) => Box::pin(accounts::describe(call)).await,
+        (Route::AccountGrants, _) => Box::pin(accounts::set_grants(call, body)).await,
+        (Route::Keys, Verb::Post) => Box::pin(accounts::create_key(call, body)).await,
+        (Route::Keys, _) => Box::pin(accounts::list_keys(call)).await,
+        (Route::Key, _) => Box::pin(accounts::delete_key(call)).await,
+        (Route::Whoami, _) => Ok(accounts::whoami(call)),
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,
