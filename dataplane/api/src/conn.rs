@@ -298,8 +298,11 @@ mod tests {
     #[test]
     fn users_are_counted_by_name_and_forgotten_only_when_nobody_holds_them() {
         let users = Users::default();
-        let name =
-            |number: usize| Actor { tenant: TenantId::default_tenant(), username: Username::parse(&format!("u{number}")).expect("a name") };
+        let name = |number: usize| Actor {
+            tenant: TenantId::default_tenant(),
+            username: Username::parse(&format!("u{number}")).expect("a name"),
+            checked: None,
+        };
         let held = users.of(&name(0));
         assert!(Arc::ptr_eq(&held, &users.of(&name(0))) && !Arc::ptr_eq(&held, &users.of(&name(1))));
         for number in 0..=limits::VERIFIED_USERS_MAX {
