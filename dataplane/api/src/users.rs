@@ -116,7 +116,8 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: SetPassword = decode(&body)?;
     let new = password(asked.new_password)?;
-    let checked = match call.caller.may_administer() {
+    // Who is no admin any more shows it too.
+    let checked = match call.caller.renewed(call.state)?.may_administer() {
         // Whoever was let in with a password that is being replaced does not set it back.
         Ok(()) => call.caller.actor().filter(|actor| actor.username == username).and_then(|actor| actor.checked),
         Err(_) => Some(check_current(call, asked.current_password).await?),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use veena_contract::limits;
+use veena_contract::{Catalog, CatalogWriter as _, Command, StoredHash, TenantId, UserRecord, Username, limits};
 
 use crate::support::{Answer, Client, Node, PASSWORD, basic, until};
 
@@ -264,7 +264,7 @@ async fn a_request_whose_body_trickles_is_refused_when_its_caller_has_lost_what_
             403 => assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/grants", r#"{"grants":[]}"#).await.status, 200),
             _ if change.starts_with("the user") => {
                 assert_eq!(node.send_as(ROOT, "DELETE", "/v1/users/second", "").await.status, 204);
-                node.user("second", &[("admin", "")]).await;
+                create(&node, "second", PASSWORD, r#"[{"action":"admin"}]"#).await;
             }
             _ => assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/password", r#"{"new_password":"safe"}"#).await.status, 204),
         }
@@ -272,8 +272,8 @@ async fn a_request_whose_body_trickles_is_refused_when_its_caller_has_lost_what_
         for (client, (method, path, body)) in begun.iter_mut().zip(BEGUN) {
             client.raw(&body[1..]).await;
             let answer = client.answer(false).await;
-            // Whoever lost their rights still is who they are, and is asked for the password; the name of a topic is looked at in the body.
-            assert_eq!((answer.status, &answer.json()["code"]), (status, &json!(code)), "{change}: {method} {path} {}", answer.text());
+            assert_eq!(answer.status, status, "{change}: {method} {path} {}", answer.text());
+            assert!(!answer.refusal(status, code).is_empty());
         }
         assert_eq!(node.send_as(ROOT, "GET", "/v1/users", "").await.text(), users, "{change}: nothing was done");
         assert_eq!(node.send_as(ROOT, "GET", "/v1/topics/t/consume", "").await.status, 204, "{change}: nothing was stored");
@@ -290,8 +290,11 @@ async fn a_change_is_refused_by_the_leader_when_the_callers_password_was_replace
         assert_eq!(node.send_as(second, "GET", "/v1/users", "").await.status, 200);
         node.catalog.stop_following();
         if is_another {
+            let view = Catalog::view(&*node.catalog);
+            let second = view.user(&TenantId::default_tenant(), &Username::parse("second").expect("a name")).expect("there").clone();
             assert_eq!(node.send_as(ROOT, "DELETE", "/v1/users/second", "").await.status, 204);
-            node.user("second", &[("admin", "")]).await;
+            let another = UserRecord { hash: StoredHash::new("of another".into()), ..UserRecord::clone(&second) };
+            node.catalog.newest().propose(Command::CreateUser { user: another }).await.expect("created");
         } else {
             assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/password", r#"{"new_password":"safe"}"#).await.status, 204);
         }
