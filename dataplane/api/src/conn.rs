@@ -158,6 +158,7 @@ impl<D: Written> Conn<D> {
 pub(crate) struct Identity {
     consumes: AtomicUsize,
     produces: AtomicUsize,
+    password_changes: AtomicUsize,
 }
 
 /// A counted part of an identity's cap, given back when dropped.
@@ -175,6 +176,11 @@ impl Identity {
     /// Room for one produce, unless the cap (0: none) is reached.
     pub(crate) fn produce(&self, max: usize) -> Option<InFlight<'_>> {
         InFlight::take(&self.produces, 1, max)
+    }
+
+    /// Room for a change of the password: one at a time.
+    pub(crate) fn change_password(&self) -> Option<InFlight<'_>> {
+        InFlight::take(&self.password_changes, 1, 1)
     }
 }
 

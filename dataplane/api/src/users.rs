@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use veena_auth::{AuthError, Password};
 use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
-use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, StoredHash, UserRecord, Username, limits};
+use veena_contract::{CatalogView, Command, CommandError, ErrorCode, GrantText, Grants, StoredHash, UserRecord, Username, limits};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
@@ -27,6 +27,10 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     // A name that is taken is not worth a computation.
     if call.state.view().user(call.tenant(), &username).is_some() {
         return Err(CommandError::UserExists.into());
+    }
+    if call.tenant().is_default() && username == Username::root() {
+        let text = format!("the name {username} is the root admin's, whom the cluster creates itself: a moment after it has a leader");
+        return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::AlreadyExists, text));
     }
     let hash = call.state.parts.authenticator.hash(password).await?.into();
     let at_ms = call.state.parts.clock.now_ms();
@@ -116,17 +120,31 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: SetPassword = decode(&body)?;
     let new = password(asked.new_password)?;
+    let identity = call.identity();
+    let mut turn = None;
     // Who is no admin any more shows it too.
     let checked = match call.caller.renewed(call.state)?.may_administer() {
         // Whoever was let in with a password that is being replaced does not set it back.
         Ok(()) => call.caller.actor().filter(|actor| actor.username == username).and_then(|actor| actor.checked),
-        Err(_) => Some(check_current(call, asked.current_password).await?),
+        Err(_) => {
+            // Whoever may do nothing else could keep the node from checking the passwords of others.
+            turn = identity.as_ref().map(|identity| identity.change_password().ok_or_else(one_at_a_time)).transpose()?;
+            Some(check_current(call, asked.current_password).await?)
+        }
     };
+    // A change that came meanwhile makes this one futile.
+    call.look_again()?;
     let hash = call.state.parts.authenticator.hash(new).await?.into();
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetPassword { tenant, username, hash, checked, at_ms };
     catalog::propose(call, |_| Ok(command.clone())).await?;
+    drop(turn);
     Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+fn one_at_a_time() -> Problem {
+    let text = "another change of this password is under way";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited, text).retry_after_ms(limits::PASSWORD_RETRY_MS)
 }
 
 /// Checks the caller's own password; what is stored of it.

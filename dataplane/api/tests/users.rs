@@ -143,6 +143,24 @@ async fn a_user_changes_their_own_password_with_the_one_they_have_and_admins_wit
     assert_eq!((signs_in(&node, "admin", PASSWORD).await, signs_in(&node, "admin", "new").await), (401, 200));
 }
 
+#[tokio::test]
+async fn a_user_changes_their_password_once_at_a_time() {
+    let node = Node::start_secured().await;
+    node.user("joe", &[]).await;
+    assert_eq!(signs_in(&node, "joe", PASSWORD).await, 200);
+    let body = format!(r#"{{"new_password":"two","current_password":"{PASSWORD}"}}"#);
+    let all = (0..30).map(|_| node.send_as(Some(("joe", PASSWORD)), "PUT", "/v1/users/joe/password", &body));
+    let answers = futures_util::future::join_all(all).await;
+    let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    let texts: Vec<String> = answers.iter().map(Answer::text).collect();
+    // Whoever comes after the change is unknown by that password.
+    assert!(count(204) == 1 && count(429) > 0 && count(204) + count(429) + count(401) == 30, "{texts:?}");
+    for refused in answers.iter().filter(|answer| answer.status == 429) {
+        assert_eq!(refused.refusal(429, "rate_limited"), "another change of this password is under way");
+    }
+    assert_eq!(signs_in(&node, "joe", "two").await, 200);
+}
+
 /// Lets time pass that nobody waits for.
 async fn pass(time: Duration) {
     tokio::time::pause();
@@ -325,6 +343,8 @@ async fn a_message_that_comes_before_anybody_has_looked_does_not_go_to_a_user_wh
 #[tokio::test]
 async fn without_security_nobody_is_asked_for_and_users_can_be_made_all_the_same() {
     let node = Node::start().await;
+    let reserved = node.send("POST", "/v1/users", r#"{"username":"admin","password":"x"}"#).await.refusal(409, "already_exists");
+    assert!(reserved.starts_with("the name admin is the root admin's"), "{reserved}");
     let made = node.send("POST", "/v1/users", r#"{"username":"joe","password":"x","grants":[{"action":"admin"}]}"#).await;
     assert_eq!(made.status, 201, "{}", made.text());
     assert_eq!(node.send_as(Some(("joe", "wrong")), "GET", "/v1/users", "").await.json().as_array().map(Vec::len), Some(1));
