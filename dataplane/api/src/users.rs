@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Deserialize;
+use tracing::info;
 use veena_auth::{AuthError, Password};
 use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
 use veena_contract::{CatalogView, Command, CommandError, ErrorCode, GrantText, Grants, StoredHash, UserRecord, Username, limits};
@@ -36,8 +37,24 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let at_ms = call.state.parts.clock.now_ms();
     let tenant = call.tenant().clone();
     let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
-    let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
+    let view = change(call, Command::CreateUser { user: user.clone() }).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
+}
+
+/// Has a change of the users made, and says in the log that it was; never what a password is, or what is stored of one.
+pub(crate) async fn change(call: &Call<'_>, command: Command) -> Result<Arc<CatalogView>, Problem> {
+    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    let (action, tenant, user) = match &command {
+        Command::CreateUser { user } => ("create", &user.tenant, &user.username),
+        Command::DeleteUser { tenant, username } => ("delete", tenant, username),
+        Command::SetGrants { tenant, username, .. } => ("set grants", tenant, username),
+        Command::SetPassword { tenant, username, .. } => ("set password", tenant, username),
+        Command::PutUser { tenant, username, .. } => ("put", tenant, username),
+        _ => return Ok(view),
+    };
+    let actor = call.caller.username().map_or("anybody", Username::as_str);
+    info!(actor, action, %user, %tenant, "a user was changed");
+    Ok(view)
 }
 
 /// As for other bodies; but what is no object may be a password alone, and is not shown.
@@ -98,7 +115,7 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
 /// `DELETE /v1/users/{user}`.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
     let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)? };
-    catalog::propose(call, |_| Ok(command.clone())).await?;
+    change(call, command).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -110,7 +127,7 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
     call.caller.can_confer(&grants)?;
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetGrants { tenant, username: username.clone(), grants, at_ms };
-    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    let view = change(call, command).await?;
     Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
 }
 
@@ -137,7 +154,7 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
     let hash = call.state.parts.authenticator.hash(new).await?.into();
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetPassword { tenant, username, hash, checked, at_ms };
-    catalog::propose(call, |_| Ok(command.clone())).await?;
+    change(call, command).await?;
     drop(turn);
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

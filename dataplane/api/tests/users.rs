@@ -144,6 +144,32 @@ async fn a_user_changes_their_own_password_with_the_one_they_have_and_admins_wit
 }
 
 #[tokio::test]
+async fn sign_ins_are_counted_by_how_they_ended() {
+    let node = Node::start_secured().await;
+    node.user("joe", &[]).await;
+    assert_eq!(signs_in(&node, "joe", PASSWORD).await, 200);
+    for guess in 0..=limits_of_failures() {
+        signs_in(&node, "joe", &format!("wrong-{guess}")).await;
+    }
+    assert_eq!(node.send_as(None, "GET", "/v1/topics", "").await.status, 401);
+    let text = node.send_as(ROOT, "GET", "/metrics", "").await.text();
+    for line in ["{result=\"ok\"} 2", "{result=\"wrong\"} 5", "{result=\"missing\"} 1", "{result=\"throttled\"} 1", "{result=\"busy\"} 0"] {
+        assert!(text.contains(&format!("veena_sign_ins_total{line}\n")), "{line}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_two_names_is_nobodys() {
+    let node = Node::start_secured().await;
+    let (root, other) = (basic("admin", PASSWORD), basic("nobody", "x"));
+    for headers in [[root.as_str(), &other], [&other, &root], [&root, &root]] {
+        let headers = headers.map(|value| ("Authorization", value));
+        let answer = node.connect().await.request("GET", "/v1/users", &headers, b"").await;
+        assert_eq!(answer.refusal(401, "unauthenticated"), "authentication required");
+    }
+}
+
+#[tokio::test]
 async fn a_user_changes_their_password_once_at_a_time() {
     let node = Node::start_secured().await;
     node.user("joe", &[]).await;
