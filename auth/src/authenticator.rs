@@ -179,7 +179,7 @@ impl Authenticator {
     /// [`AuthError::Busy`], [`AuthError::Unavailable`].
     pub async fn is_of(&self, hash: PasswordHash, password: Password) -> Result<bool, AuthError> {
         let place = self.0.permits.try_join()?;
-        Ok(self.0.permits.compute(place, move || hash.verify(&password)).await??)
+        Ok(self.0.permits.compute(place, move |memory| hash.verify_in(&password, memory)).await??)
     }
 
     /// Takes the time of a check, and comes to no.

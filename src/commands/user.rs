@@ -247,6 +247,7 @@ fn rights(user: &User) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::{Cli, Command};
 
     #[test]
     fn a_grant_is_an_action_and_patterns() {
@@ -258,6 +259,24 @@ mod tests {
         assert_eq!(grant("admin"), Ok(of("admin", &[])));
         for wrong in [":a", "", "produce:", "produce:a,,b", "produce:,a", ":"] {
             assert!(grant(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_before_anybody_is_asked() {
+        let told = |line: &str| {
+            let cli = Cli::read(line.split_whitespace().map(Into::into)).expect(line);
+            let Command::User(args) = cli.command else { panic!("{line} is about users") };
+            match check(&cli.global, &args.command) {
+                Ok(()) => String::new(),
+                Err(Failure::Usage(text)) => text,
+                Err(_) => panic!("{line} is refused for its form alone"),
+            }
+        };
+        assert!(told("veena user grant k1").contains("say --grant"));
+        assert!(told("veena -u a --password-file - user passwd --new-password-file -").contains("are both -"));
+        for fine in ["user grant k1 --nothing", "user grant k1 --grant admin", "-u a --password-file - user passwd --new-password-file f"] {
+            assert_eq!(told(&format!("veena {fine}")), "");
         }
     }
 

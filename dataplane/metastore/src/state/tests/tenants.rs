@@ -276,7 +276,7 @@ fn tenants_are_in_the_dump_which_older_programs_do_not_read() {
 #[test]
 fn commands_of_tenants_have_a_form_that_stays() {
     use super::super::{Operation, encode};
-    let text = |command| encode(Operation::catalog(None, command)).expect("JSON").get().to_owned();
+    let text = |command| encode(Operation::catalog(None, command, FeatureLevel::CURRENT)).expect("JSON").get().to_owned();
     for (command, golden) in [
         (put("acme", TenantState::Suspended, Some(3)), r#""put_tenant","tenant":"acme","state":"suspended","revision":3,"at_ms":7"#),
         (put("acme", TenantState::Active, None), r#""put_tenant","tenant":"acme","state":"active","at_ms":7"#),
