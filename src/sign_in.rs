@@ -2,11 +2,11 @@
 //! the command line, which others can read.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use veena_client::ClientBuilder;
 use veena_contract::limits;
 
@@ -15,6 +15,10 @@ use crate::output::Failure;
 
 /// Where the password is, if it is not asked for.
 const PASSWORD: &str = "VEENA_PASSWORD";
+/// Whose it is.
+const USER: &str = "VEENA_USER";
+/// What a terminal sends for Ctrl-C.
+const CTRL_C: u8 = 3;
 /// Where the key of a service account is.
 const KEY: &str = "VEENA_API_KEY";
 /// The longest line that can be a key: some more than one has.
@@ -58,7 +62,7 @@ impl fmt::Debug for Secret {
 impl SignIn {
     /// The key of a service account, if one is to sign in. A user who is named comes before what is in the environment for every command.
     fn key(&self) -> Result<Option<Secret>, Failure> {
-        match (&self.key_file, &self.user) {
+        match (&self.key_file, self.user()) {
             (Some(_), Some(_)) => {
                 Err(Failure::Usage("--key-file is given, and a user is named (-u or VEENA_USER): say one of them".to_owned()))
             }
@@ -73,15 +77,25 @@ impl SignIn {
         if let Some(key) = self.key()? {
             return builder.api_key(key.expose()).map_err(|error| Failure::Usage(error.text));
         }
-        match (&self.user, self.password()?) {
+        match (self.user(), self.password()?) {
             (Some(user), Some(password)) => Ok(builder.sign_in(user, password.expose())),
             _ => Ok(builder),
         }
     }
 
+    /// The user, if one is named.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref().filter(|user| !user.is_empty())
+    }
+
+    /// Is the password the first line of the standard input?
+    pub fn takes_stdin(&self) -> bool {
+        self.user().is_some() && self.password_file.as_deref() == Some("-")
+    }
+
     /// The password of the user, if one is named.
     pub fn password(&self) -> Result<Option<Secret>, Failure> {
-        let Some(user) = &self.user else {
+        let Some(user) = self.user() else {
             return match &self.password_file {
                 Some(_) => Err(Failure::Usage("--password-file is given, and no user: say -u NAME".to_owned())),
                 None => Ok(None),
@@ -90,14 +104,36 @@ impl SignIn {
         if let Some(known) = self.known.get() {
             return Ok(Some(known.clone()));
         }
-        let found = match (&self.password_file, std::env::var(PASSWORD)) {
+        let found = match (&self.password_file, from_env(user, |name| std::env::var(name).ok())) {
             (Some(path), _) => from_file(path, "password", limits::PASSWORD_BYTES_MAX)?,
-            (None, Ok(password)) => Secret(password),
-            (None, Err(_)) => ask(&format!("Password of {user}: "))?.ok_or_else(|| {
-                Failure::Usage(format!("nobody can be asked for the password here: set {PASSWORD}, or name a --password-file"))
+            (None, FromEnv::Password(password)) => password,
+            (None, found) => ask(&format!("Password of {user}: "))?.ok_or_else(|| {
+                Failure::Usage(match found {
+                    FromEnv::OfAnother(other) => format!(
+                        "{PASSWORD} is that of {other}, whom {USER} names, and nobody can be asked for the password of {user} here: name a \
+                         --password-file, or set both variables"
+                    ),
+                    _ => format!("nobody can be asked for the password here: set {PASSWORD}, or name a --password-file"),
+                })
             })?,
         };
         Ok(Some(self.known.get_or_init(|| found).clone()))
+    }
+}
+
+/// What the environment says of a user's password.
+enum FromEnv {
+    Nothing,
+    Password(Secret),
+    /// It is another user's.
+    OfAnother(String),
+}
+
+fn from_env(user: &str, env: impl Fn(&str) -> Option<String>) -> FromEnv {
+    match (env(PASSWORD), env(USER).filter(|named| !named.is_empty())) {
+        (None, _) => FromEnv::Nothing,
+        (Some(_), Some(named)) if named != user => FromEnv::OfAnother(named),
+        (Some(password), _) => FromEnv::Password(Secret(password)),
     }
 }
 
@@ -125,21 +161,94 @@ fn from_file(path: &str, what: &str, bytes_max: usize) -> Result<Secret, Failure
 }
 
 /// Asks on the terminal, which does not show what is typed; no terminal is no answer.
-fn ask(question: &str) -> io::Result<Option<Secret>> {
+fn ask(question: &str) -> Result<Option<Secret>, Failure> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Ok(None);
     }
     eprint!("{question}");
     io::stderr().flush()?;
-    let shown = tcgetattr(&stdin)?;
-    let mut hidden = shown.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
-    let mut answer = String::new();
-    let read = stdin.read_line(&mut answer);
-    tcsetattr(&stdin, OptionalActions::Flush, &shown)?;
+    let hidden = Hidden::begin(&stdin)?;
+    let mut input = stdin.lock();
+    // A terminal hands over a line at a time.
+    let line = input.fill_buf()?.to_vec();
+    input.consume(line.len());
+    drop(input);
+    drop(hidden);
     eprintln!();
-    read?;
-    Ok(Some(Secret(answer.trim_end_matches(['\r', '\n']).to_owned())))
+    typed(&line).map(Some)
+}
+
+/// What was typed, as the terminal handed it over: a line, what came before Ctrl-C, or what came before Ctrl-D.
+fn typed(line: &[u8]) -> Result<Secret, Failure> {
+    let nothing = |why: &str| Failure::Failed(anyhow::anyhow!("{why}: nothing was done"));
+    if line.contains(&CTRL_C) {
+        return Err(nothing("stopped"));
+    }
+    match line.strip_suffix(b"\n").map(|line| std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line))) {
+        None | Some(Ok("")) => Err(nothing("no password was given")),
+        Some(Ok(text)) => Ok(Secret(text.to_owned())),
+        Some(Err(_)) => Err(nothing("the password is not UTF-8")),
+    }
+}
+
+/// A terminal that does not show what is typed, until it is dropped. Ctrl-C ends the line instead of the process, which would leave the terminal
+/// like this.
+struct Hidden<'a> {
+    stdin: &'a io::Stdin,
+    shown: Termios,
+}
+
+impl<'a> Hidden<'a> {
+    fn begin(stdin: &'a io::Stdin) -> io::Result<Self> {
+        let shown = tcgetattr(stdin)?;
+        let mut hidden = shown.clone();
+        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+        tcsetattr(stdin, OptionalActions::Flush, &hidden)?;
+        Ok(Self { stdin, shown })
+    }
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = tcsetattr(self.stdin, OptionalActions::Flush, &self.shown) {
+            eprintln!("the terminal does not show what is typed (stty echo): {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_that_is_typed_is_a_line_and_anything_else_is_none() {
+        assert_eq!(typed(b"hunter2\n").expect("a line").expose(), "hunter2");
+        assert_eq!(typed(b" \xc3\xa4 \r\n").expect("a line").expose(), " \u{e4} ");
+        for (line, why) in [
+            (b"".as_slice(), "no password was given"),
+            (b"hunt", "no password was given"),
+            (b"\n", "no password was given"),
+            (b"hun\x03", "stopped"),
+            (b"\x03", "stopped"),
+            (b"\xff\n", "not UTF-8"),
+        ] {
+            match typed(line) {
+                Err(Failure::Failed(error)) => assert!(error.to_string().contains(why), "{line:?}: {error}"),
+                _ => panic!("{line:?} is taken"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_of_the_environment_is_only_that_of_the_user_whom_it_names() {
+        let env =
+            |user: Option<&'static str>| move |name: &str| if name == USER { user.map(str::to_owned) } else { Some("hunter2".to_owned()) };
+        for named in [None, Some(""), Some("joe")] {
+            assert!(matches!(from_env("joe", env(named)), FromEnv::Password(password) if password.expose() == "hunter2"), "{named:?}");
+        }
+        assert!(matches!(from_env("joe", env(Some("ann"))), FromEnv::OfAnother(other) if other == "ann"));
+        assert!(matches!(from_env("joe", |_| None), FromEnv::Nothing));
+    }
 }

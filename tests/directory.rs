@@ -1,6 +1,7 @@
 //! One data directory has one process.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -40,6 +41,24 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
         }
     }
     found
+}
+
+#[tokio::test]
+async fn what_a_node_keeps_is_its_users_alone_also_in_a_directory_that_was_open_to_others() {
+    let dir = scratch();
+    let data = NodeConfig::in_dir(Path::new(BIN), dir.path()).data_dir;
+    for folder in [data.clone(), data.join("metastore"), data.join("topics")] {
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("opened to others");
+    }
+    let mut node = start(dir.path()).await;
+    let mut client = Client::new(node.addr());
+    create_narrow(&mut client, "orders", 30_000).await;
+    for path in files(&data).keys() {
+        let mode = std::fs::symlink_metadata(path).expect("there").permissions().mode();
+        assert!(mode & 0o077 == 0, "{} has mode {mode:o}", path.display());
+    }
+    node.stop(STOP_DEADLINE).await.expect("it stops");
 }
 
 #[tokio::test]

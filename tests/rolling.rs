@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -174,6 +175,7 @@ async fn the_secret_of_a_cluster_is_changed_node_by_node_under_load() {
         let write = |name: &str, lines: &[&str]| {
             let path = files.join(name);
             std::fs::write(&path, lines.join("\n")).expect("written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("nobody else's");
             path.display().to_string()
         };
         // Those that know the new one alone and those that know the old one alone never run at once.

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use veena_contract::limits;
 
 use crate::basic::{Credentials, InvalidBasic};
-use crate::password::{NoRandomness, Password, PasswordHash, UnusableHash};
+use crate::password::{Memory, NoRandomness, Password, PasswordHash, UnusableHash};
 use crate::permits::{NotComputed, Permits, Place};
 use crate::throttle::{Attempt, Throttle};
 use crate::verified::{Mac, Verified};
@@ -169,7 +169,7 @@ impl Authenticator {
     /// [`AuthError::Busy`], [`AuthError::Unavailable`].
     pub async fn hash(&self, password: Password) -> Result<PasswordHash, AuthError> {
         let place = self.0.permits.try_join()?;
-        let hash = self.0.permits.compute(place, move || PasswordHash::compute(&password)).await?;
+        let hash = self.0.permits.compute(place, move |memory| PasswordHash::compute_in(&password, memory)).await?;
         hash.map_err(|NoRandomness| AuthError::Unavailable)
     }
 
@@ -179,7 +179,7 @@ impl Authenticator {
     /// [`AuthError::Busy`], [`AuthError::Unavailable`].
     pub async fn is_of(&self, hash: PasswordHash, password: Password) -> Result<bool, AuthError> {
         let place = self.0.permits.try_join()?;
-        Ok(self.0.permits.compute(place, move || hash.verify(&password)).await??)
+        Ok(self.0.permits.compute(place, move |memory| hash.verify_in(&password, memory)).await??)
     }
 
     /// Takes the time of a check, and comes to no.
@@ -187,8 +187,8 @@ impl Authenticator {
         let stranger = Arc::clone(&self.0.strangers).try_acquire_owned().map_err(|_| AuthError::Throttled { retry_after: RETRY })?;
         let place = self.0.permits.try_join()?;
         let nobody = self.0.nobody.clone();
-        let work = move || {
-            let computed = nobody.verify(&password);
+        let work = move |memory: &mut Memory| {
+            let computed = nobody.verify_in(&password, memory);
             drop(stranger);
             computed
         };
@@ -260,8 +260,8 @@ impl Drop for Landing {
 async fn fly(core: Arc<Core>, passenger: Passenger, _landing: Landing) -> Outcome {
     let Passenger { actor, password, hash, mac, attempt, place } = passenger;
     let written = Arc::clone(&core);
-    let work = move || {
-        let is_right = hash.verify(&password)?;
+    let work = move |memory: &mut Memory| {
+        let is_right = hash.verify_in(&password, memory)?;
         written.verified.remember(&actor, mac, is_right, written.now_ms());
         if is_right {
             drop(attempt);

@@ -58,7 +58,7 @@ impl Credentials {
     #[must_use]
     pub fn actor(&self) -> Option<Actor> {
         let tenant = self.tenant.as_deref().map_or_else(|| Some(TenantId::default_tenant()), TenantId::parse)?;
-        Some(Actor { tenant, username: self.username.clone() })
+        Some(Actor { tenant, username: self.username.clone(), checked: None })
     }
 }
 

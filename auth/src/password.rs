@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use argon2::password_hash::phc::{self, Output};
-use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
@@ -45,6 +45,22 @@ pub enum UnusableHash {
     /// It asks for more memory or time than a hash made here.
     #[error("the stored password hash costs more than this node spends")]
     TooCostly,
+}
+
+/// What a computation works in: 19 MiB. One computation after the other takes the same: allocated anew on whatever thread computes, it would
+/// stay with that thread's part of the heap.
+pub(crate) struct Memory(Vec<Block>);
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self(vec![Block::default(); params(limits::PASSWORD_MEMORY_KIB, limits::PASSWORD_ROUNDS).block_count()])
+    }
+
+    /// As much of it as a computation takes.
+    fn of(&mut self, argon2: &Argon2<'_>) -> &mut [Block] {
+        let count = argon2.params().block_count();
+        &mut self.0[..count]
+    }
 }
 
 /// A password, 1 to 72 bytes. It cannot be printed.
@@ -88,27 +104,40 @@ impl Password {
 pub struct PasswordHash(Arc<str>);
 
 impl PasswordHash {
-    /// Computes the hash of a password under a new salt. Takes as long as a login; see [`crate::Authenticator::hash`].
+    /// Computes the hash of a password under a new salt. Takes as long as a login, and memory of its own; a node uses
+    /// [`crate::Authenticator::hash`].
     ///
     /// # Errors
     /// [`NoRandomness`].
     pub fn compute(password: &Password) -> Result<Self, NoRandomness> {
+        Self::compute_in(password, &mut Memory::new())
+    }
+
+    pub(crate) fn compute_in(password: &Password, memory: &mut Memory) -> Result<Self, NoRandomness> {
+        let (memory_kib, rounds) = (limits::PASSWORD_MEMORY_KIB, limits::PASSWORD_ROUNDS);
         let mut salt = [0; SALT_BYTES];
         SystemRandom::new().fill(&mut salt).map_err(|_| NoRandomness)?;
-        let hash = argon2(params(limits::PASSWORD_MEMORY_KIB, limits::PASSWORD_ROUNDS))
-            .hash_password_with_salt(password.expose().as_bytes(), &salt);
-        let hash = hash.expect("invariant: the parameters are valid, and 72 bytes are no limit of Argon2");
-        Ok(Self(Arc::from(hash.to_string())))
+        let argon2 = argon2(params(memory_kib, rounds));
+        let mut computed = [0; OUTPUT_BYTES];
+        let done = argon2.hash_password_into_with_memory(password.expose().as_bytes(), &salt, &mut computed, memory.of(&argon2));
+        done.expect("invariant: the parameters are valid, and 72 bytes are no limit of Argon2");
+        Ok(Self::of_parts(memory_kib, rounds, &salt, &computed))
+    }
+
+    fn of_parts(memory_kib: u32, rounds: u32, salt: &[u8], computed: &[u8]) -> Self {
+        let (salt, computed) = (STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(computed));
+        Self(Arc::from(format!("$argon2id$v=19$m={memory_kib},t={rounds},p={LANES}${salt}${computed}")))
     }
 
     /// Is this the password? Takes as long as the hash says, and never longer than one made here.
     ///
     /// # Errors
     /// [`UnusableHash`]: nothing was computed.
-    pub fn verify(&self, password: &Password) -> Result<bool, UnusableHash> {
+    pub(crate) fn verify_in(&self, password: &Password, memory: &mut Memory) -> Result<bool, UnusableHash> {
         let stored = Stored::parse(&self.0)?;
         let mut computed = [0; OUTPUT_BYTES];
-        let done = stored.argon2.hash_password_into(password.expose().as_bytes(), &stored.salt, &mut computed);
+        let memory = memory.of(&stored.argon2);
+        let done = stored.argon2.hash_password_into_with_memory(password.expose().as_bytes(), &stored.salt, &mut computed, memory);
         done.map_err(|_| UnusableHash::Unreadable)?;
         let computed = Secret::new(computed);
         Ok(computed.expose().ct_eq(stored.output.as_bytes()).into())
@@ -116,10 +145,7 @@ impl PasswordHash {
 
     /// A hash that costs what every hash made here costs, and belongs to no password: what it gives is not looked at.
     pub(crate) fn of_nobody() -> Self {
-        let (memory, rounds) = (limits::PASSWORD_MEMORY_KIB, limits::PASSWORD_ROUNDS);
-        Self(Arc::from(format!(
-            "$argon2id$v=19$m={memory},t={rounds},p={LANES}$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-        )))
+        Self::of_parts(limits::PASSWORD_MEMORY_KIB, limits::PASSWORD_ROUNDS, &[0; SALT_BYTES], &[0; OUTPUT_BYTES])
     }
 
     /// What a remembered check is bound to: a new password has a new salt, and so another text.
@@ -209,6 +235,14 @@ fn argon2(params: Params) -> Argon2<'static> {
 }
 
 #[cfg(test)]
+impl PasswordHash {
+    /// With memory of its own.
+    pub(crate) fn verify(&self, password: &Password) -> Result<bool, UnusableHash> {
+        self.verify_in(password, &mut Memory::new())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -236,6 +270,8 @@ mod tests {
         assert!(hash.text().len() < limits::PASSWORD_HASH_BYTES_MAX);
         assert_eq!(hash.verify(&password("hunter2")), Ok(true));
         assert_eq!(hash.verify(&password("hunter3")), Ok(false));
+        let reference = phc::PasswordHash::new(hash.text()).expect("as others write it");
+        assert_eq!(reference.to_string(), hash.text());
         assert_ne!(hash, PasswordHash::compute(&password("hunter2")).expect("random"), "the salt is new each time");
     }
 
@@ -245,6 +281,17 @@ mod tests {
         let hash = stored(REFERENCE);
         assert_eq!(hash.verify(&password("correct horse")), Ok(true));
         assert_eq!(hash.verify(&password("correct horsf")), Ok(false));
+    }
+
+    #[test]
+    fn what_an_earlier_computation_left_in_the_memory_changes_nothing() {
+        let mut memory = Memory::new();
+        let cheaper = stored("$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+        for _ in 0..2 {
+            assert_eq!(stored(REFERENCE).verify_in(&password("correct horsf"), &mut memory), Ok(false));
+            assert_eq!(cheaper.verify_in(&password("x"), &mut memory), Ok(false));
+            assert_eq!(stored(REFERENCE).verify_in(&password("correct horse"), &mut memory), Ok(true));
+        }
     }
 
     #[test]

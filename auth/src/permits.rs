@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use veena_contract::limits;
+
+use crate::password::Memory;
 
 /// Why nothing was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,10 +25,44 @@ pub(crate) struct Place {
     _held: OwnedSemaphorePermit,
 }
 
+/// What was made for computations and is not in use. As many as have run at once; a node to which nobody signs in has none.
+#[derive(Default)]
+struct Memories {
+    free: Mutex<Vec<Memory>>,
+    #[cfg(test)]
+    made: std::sync::atomic::AtomicUsize,
+}
+
+impl Memories {
+    /// Only with a permit: there are never more than permits.
+    fn lend(self: &Arc<Self>) -> Lent {
+        let free = self.free.lock().pop();
+        let memory = free.unwrap_or_else(|| {
+            #[cfg(test)]
+            self.made.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Memory::new()
+        });
+        Lent { memory: Some(memory), to: Arc::clone(self) }
+    }
+}
+
+/// Memory for one computation. It goes back, also when that crashes.
+struct Lent {
+    memory: Option<Memory>,
+    to: Arc<Memories>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.to.free.lock().extend(self.memory.take());
+    }
+}
+
 /// Lets at most [`limits::PASSWORD_COMPUTATIONS_MAX`] computations run at once, on the runtime's threads for blocking work.
 pub(crate) struct Permits {
     running: Arc<Semaphore>,
     line: Arc<Semaphore>,
+    memories: Arc<Memories>,
 }
 
 impl Default for Permits {
@@ -33,6 +70,7 @@ impl Default for Permits {
         Self {
             running: Arc::new(Semaphore::new(limits::PASSWORD_COMPUTATIONS_MAX)),
             line: Arc::new(Semaphore::new(limits::PASSWORD_CHECKS_MAX)),
+            memories: Arc::default(),
         }
     }
 }
@@ -54,15 +92,17 @@ impl Permits {
     pub(crate) async fn compute<R: Send + 'static>(
         &self,
         place: Place,
-        work: impl FnOnce() -> R + Send + 'static,
+        work: impl FnOnce(&mut Memory) -> R + Send + 'static,
     ) -> Result<R, NotComputed> {
         let turn = Arc::clone(&self.running).acquire_owned();
         let turn = tokio::time::timeout(Duration::from_millis(limits::PASSWORD_WAIT_MS_MAX), turn).await;
         let permit = turn.map_err(|_| NotComputed::Busy)?.map_err(|_| NotComputed::Unavailable)?;
+        let memories = Arc::clone(&self.memories);
         let computed = tokio::task::spawn_blocking(move || {
-            let computed = work();
-            drop((permit, place));
-            computed
+            // Dropped in reverse order, whatever happens: the memory is back before anybody else's turn comes.
+            let _held = (permit, place);
+            let mut lent = memories.lend();
+            work(lent.memory.as_mut().expect("invariant: taken only when it goes back"))
         });
         computed.await.map_err(|_| NotComputed::Unavailable)
     }
@@ -93,7 +133,7 @@ mod tests {
         let mut callers = tokio::task::JoinSet::new();
         for at in 0..200 {
             let (permits, running, peak) = (Arc::clone(&permits), Arc::clone(&running), Arc::clone(&peak));
-            let work = move || {
+            let work = move |_: &mut Memory| {
                 peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 for _ in 0..1_000 {
                     std::thread::yield_now();
@@ -110,6 +150,9 @@ mod tests {
         }
         while callers.join_next().await.is_some() {}
         assert!((1..=limits::PASSWORD_COMPUTATIONS_MAX).contains(&peak.load(Ordering::SeqCst)), "{peak:?}");
+        let _all = permits.all_turns().await;
+        let (made, free) = (permits.memories.made.load(Ordering::SeqCst), permits.memories.free.lock().len());
+        assert!((1..=limits::PASSWORD_COMPUTATIONS_MAX).contains(&made) && free == made, "{made} made, {free} free");
     }
 
     #[tokio::test]
@@ -118,7 +161,7 @@ mod tests {
         let (begun, has_begun) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let place = permits.try_join().expect("free");
-        let work = move || {
+        let work = move |_: &mut Memory| {
             begun.send(()).expect("the test waits");
             ended.recv().expect("the test ends it");
         };
@@ -137,8 +180,20 @@ mod tests {
         let permits = Permits::default();
         let _taken = permits.all_turns().await;
         let place = permits.try_join().expect("free");
-        assert_eq!(permits.compute(place, || ()).await, Err(NotComputed::Busy));
+        assert_eq!(permits.compute(place, |_| ()).await, Err(NotComputed::Busy));
         assert_eq!(permits.line.available_permits(), limits::PASSWORD_CHECKS_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_computation_that_crashes_leaves_its_memory_and_its_permit() {
+        let permits = Permits::default();
+        for _ in 0..3 {
+            let crash = |_: &mut Memory| panic!("a crash for this test");
+            let place = permits.try_join().expect("free");
+            assert_eq!(permits.compute::<()>(place, crash).await, Err(NotComputed::Unavailable));
+        }
+        let _all = permits.all_turns().await;
+        assert_eq!((permits.memories.made.load(Ordering::SeqCst), permits.memories.free.lock().len()), (1, 1));
     }
 
     #[test]

@@ -128,7 +128,7 @@ mod tests {
 
     fn actor(text: &str) -> Actor {
         let (name, tenant) = text.split_once('@').unwrap_or((text, TenantId::DEFAULT));
-        Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name") }
+        Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name"), checked: None }
     }
 
     fn fail(throttle: &Arc<Throttle>, name: &str, now_ms: u64) -> Result<(), u128> {

@@ -40,6 +40,11 @@ pub struct SignIn {
     pub export: String,
 }
 
+/// A text as a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 impl Kept {
     /// The password.
     pub fn password(&self) -> &AdminPassword {
@@ -51,7 +56,7 @@ impl Kept {
         let path = self.0.path.display();
         if self.works(url).await {
             let told = format!("user {NAME}, password {} (kept in {path})", self.0.password.expose());
-            return SignIn { told, export: format!("export VEENA_USER={NAME} VEENA_PASSWORD=$(cat '{path}')") };
+            return SignIn { told, export: format!("export VEENA_USER={NAME} VEENA_PASSWORD=$(cat {})", quoted(&path.to_string())) };
         }
         let mut told = format!("user {NAME}, with the password that was set earlier; if nobody knows it, see docs/operate/users.md");
         if self.0.is_new
@@ -73,5 +78,13 @@ impl Kept {
                 Err(_) => sleep(LOOK_EVERY).await,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_path_is_one_word_to_a_shell_whatever_is_in_it() {
+        assert_eq!(super::quoted("/home/o'neil/a b"), r"'/home/o'\''neil/a b'");
     }
 }

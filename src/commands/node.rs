@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
+use rustix::fs::Mode;
 use veena_node::config::{LogConfig, SecurityConfig};
 use veena_node::{BootError, Config, DataDirError, Flags, ListenError, LogFormat, LogLevel, NodeError, Ready};
 use veena_raftstore::RaftStore;
@@ -72,6 +73,7 @@ pub struct NodeArgs {
 
 /// Runs a node for trying things out.
 pub fn dev(args: DevArgs) -> Outcome {
+    keep_files_private();
     let below_home = if args.nodes > 1 { ".veena/cluster" } else { ".veena/data" };
     let data_dir = match args.data_dir {
         Some(dir) => dir,
@@ -82,7 +84,11 @@ pub fn dev(args: DevArgs) -> Outcome {
         return tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(cluster.run());
     }
     let kept = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?.block_on(admin::keep_in(&data_dir))?;
-    let security = SecurityConfig { admin_password: Some(kept.password().clone()), ..SecurityConfig::default() };
+    let security = SecurityConfig {
+        admin_password: Some(kept.password().clone()),
+        password_from: "the file admin-password",
+        ..SecurityConfig::default()
+    };
     let base = Config { log: LogConfig { level: LogLevel::Info, format: LogFormat::Text }, security, ..Config::default() };
     let flags = Flags::default()
         .with("http.addr", Some(format!("127.0.0.1:{}", args.port)))
@@ -102,8 +108,14 @@ pub fn dev(args: DevArgs) -> Outcome {
     })
 }
 
+/// Whatever this process makes is for its user alone, also what libraries make.
+fn keep_files_private() {
+    let _former = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
 /// Runs a node.
 pub fn run(args: NodeArgs) -> Outcome {
+    keep_files_private();
     let file = match &args.config {
         Some(path) => Some(read_config(path)?),
         None => None,

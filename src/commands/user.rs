@@ -55,7 +55,7 @@ pub enum UserCommand {
         #[command(flatten)]
         grants: GrantArgs,
         /// Take everything away.
-        #[arg(long, conflicts_with = "grant", required_unless_present = "grant")]
+        #[arg(long, conflicts_with = "grant")]
         nothing: bool,
     },
     /// Change a password: one's own, or, for admins, somebody else's. The new one is asked for, or taken from a file.
@@ -87,11 +87,11 @@ pub struct NewPasswordArgs {
 /// Reads `action:pattern,pattern`. What is a good action or pattern is the server's to say.
 pub(super) fn grant(text: &str) -> Result<Grant, String> {
     let (action, patterns) = match text.split_once(':') {
-        Some((action, patterns)) => (action, patterns.split(',').map(str::to_owned).collect()),
+        Some((action, patterns)) => (action, patterns.split(',').map(str::to_owned).collect::<Vec<_>>()),
         None => (text, Vec::new()),
     };
-    if action.is_empty() {
-        Err("want ACTION:PATTERN,PATTERN, or admin".to_owned())
+    if action.is_empty() || patterns.iter().any(String::is_empty) {
+        Err("want ACTION:PATTERN,PATTERN, or admin, with something at each of these places".to_owned())
     } else {
         Ok(Grant { action: action.to_owned(), patterns })
     }
@@ -99,6 +99,7 @@ pub(super) fn grant(text: &str) -> Result<Grant, String> {
 
 /// Runs one of them.
 pub async fn run(global: &Global, args: UserArgs) -> Outcome {
+    check(global, &args.command)?;
     let client = global.client()?;
     let users = Users { client, tenant: args.tenant };
     match args.command {
@@ -132,7 +133,7 @@ pub async fn run(global: &Global, args: UserArgs) -> Outcome {
         }
         UserCommand::Passwd { name, password } => {
             // Of an operator who looks after another tenant nobody there is themselves.
-            let own = global.sign_in.user.as_deref().filter(|_| users.tenant.is_none());
+            let own = global.sign_in.user().filter(|_| users.tenant.is_none());
             let own = own.map(|own| own.split_once('@').map_or(own, |(name, _)| name).to_owned());
             let name = name.or_else(|| own.clone()).ok_or_else(|| Failure::Usage("say whose password, or sign in with -u".to_owned()))?;
             // Whoever is no admin proves that it is them.
@@ -205,6 +206,22 @@ impl Users {
     }
 }
 
+/// What makes no sense is told before anybody is asked for a password.
+fn check(global: &Global, command: &UserCommand) -> Outcome {
+    match command {
+        UserCommand::Grant { grants, nothing: false, .. } if grants.grant.is_empty() => {
+            Err(Failure::Usage("say --grant ..., or --nothing to take everything away".to_owned()))
+        }
+        UserCommand::Add { password, .. } | UserCommand::Passwd { password, .. }
+            if global.sign_in.takes_stdin() && password.new_password_file.as_deref() == Some("-") =>
+        {
+            let text = "--password-file and --new-password-file are both -, and the standard input has one first line: name a file for one of them";
+            Err(Failure::Usage(text.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn done(global: &Global, user: &User, text: &str) -> Outcome {
     if global.json { output::json(user) } else { output::line(text) }
 }
@@ -235,6 +252,7 @@ pub(super) fn may(grants: &[Grant]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::{Cli, Command};
 
     #[test]
     fn a_grant_is_an_action_and_patterns() {
@@ -244,7 +262,27 @@ mod tests {
         };
         assert_eq!(grant("produce:a*,b"), Ok(of("produce", &["a*", "b"])));
         assert_eq!(grant("admin"), Ok(of("admin", &[])));
-        assert!(grant(":a").is_err() && grant("").is_err());
+        for wrong in [":a", "", "produce:", "produce:a,,b", "produce:,a", ":"] {
+            assert!(grant(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_before_anybody_is_asked() {
+        let told = |line: &str| {
+            let cli = Cli::read(line.split_whitespace().map(Into::into)).expect(line);
+            let Command::User(args) = cli.command else { panic!("{line} is about users") };
+            match check(&cli.global, &args.command) {
+                Ok(()) => String::new(),
+                Err(Failure::Usage(text)) => text,
+                Err(_) => panic!("{line} is refused for its form alone"),
+            }
+        };
+        assert!(told("veena user grant k1").contains("say --grant"));
+        assert!(told("veena -u a --password-file - user passwd --new-password-file -").contains("are both -"));
+        for fine in ["user grant k1 --nothing", "user grant k1 --grant admin", "-u a --password-file - user passwd --new-password-file f"] {
+            assert_eq!(told(&format!("veena {fine}")), "");
+        }
     }
 
     #[test]

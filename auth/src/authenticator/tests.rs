@@ -16,7 +16,7 @@ fn header(username: &str, password: &str) -> Vec<u8> {
 
 fn actor(text: &str) -> Actor {
     let (name, tenant) = text.split_once('@').unwrap_or((text, TenantId::DEFAULT));
-    Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name") }
+    Actor { tenant: TenantId::parse(tenant).expect("a name"), username: Username::parse(name).expect("a name"), checked: None }
 }
 
 fn password(text: &str) -> Password {

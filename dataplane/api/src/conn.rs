@@ -158,6 +158,7 @@ impl<D: Written> Conn<D> {
 pub(crate) struct Identity {
     consumes: AtomicUsize,
     produces: AtomicUsize,
+    password_changes: AtomicUsize,
 }
 
 /// A counted part of an identity's cap, given back when dropped.
@@ -175,6 +176,11 @@ impl Identity {
     /// Room for one produce, unless the cap (0: none) is reached.
     pub(crate) fn produce(&self, max: usize) -> Option<InFlight<'_>> {
         InFlight::take(&self.produces, 1, max)
+    }
+
+    /// Room for a change of the password: one at a time.
+    pub(crate) fn change_password(&self) -> Option<InFlight<'_>> {
+        InFlight::take(&self.password_changes, 1, 1)
     }
 }
 
@@ -298,8 +304,11 @@ mod tests {
     #[test]
     fn users_are_counted_by_name_and_forgotten_only_when_nobody_holds_them() {
         let users = Users::default();
-        let name =
-            |number: usize| Actor { tenant: TenantId::default_tenant(), username: Username::parse(&format!("u{number}")).expect("a name") };
+        let name = |number: usize| Actor {
+            tenant: TenantId::default_tenant(),
+            username: Username::parse(&format!("u{number}")).expect("a name"),
+            checked: None,
+        };
         let held = users.of(&name(0));
         assert!(Arc::ptr_eq(&held, &users.of(&name(0))) && !Arc::ptr_eq(&held, &users.of(&name(1))));
         for number in 0..=limits::VERIFIED_USERS_MAX {

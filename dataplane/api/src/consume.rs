@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
 use veena_broker::errors::ConsumeError;
 use veena_broker::message::ConsumeRequest;
-use veena_contract::{Action, ErrorCode, Offset, PartitionIndex, TopicName, limits};
+use veena_contract::{ErrorCode, Offset, PartitionIndex, TopicName, limits};
 
 use crate::answer::{self, Answer, AnswerBody};
 use crate::cluster;
@@ -72,7 +72,7 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
             biased;
             leased = consume => leased?,
             () = state.stopping.cancelled() => return Ok(answer::empty(StatusCode::NO_CONTENT)),
-            problem = revoked(call, &topic) => return Err(problem),
+            problem = revoked(call) => return Err(problem),
             problem = cluster::until_taken_out(state) => return Err(problem),
         }
     };
@@ -80,19 +80,21 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
         waiting.outcome = if asked.wait.is_zero() { WaitOutcome::NoWait } else { WaitOutcome::Timeout };
         return Ok(answer::empty(StatusCode::NO_CONTENT));
     }
+    // They may have come before anybody looked; what is refused goes back.
+    call.look_again()?;
     waiting.outcome = WaitOutcome::Hit;
     Ok(write(call, &topic, leased, asked.max.is_some()))
 }
 
 /// Why a caller who is parked may no longer be served; told within [`limits::REVOCATION_LOOK_MS`] of when this node knows. While nothing
 /// changes nobody looks.
-async fn revoked(call: &Call<'_>, topic: &TopicName) -> Problem {
+async fn revoked(call: &Call<'_>) -> Problem {
     if call.caller.username().is_none() {
         return std::future::pending().await;
     }
     loop {
         let seen = call.state.view().applied;
-        if let Err(problem) = call.caller.renewed(call.state).and_then(|caller| caller.may(Action::Consume, topic)) {
+        if let Err(problem) = call.look_again() {
             return problem;
         }
         // A key ends by itself, without a change.

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
 use tracing::{error, warn};
-use veena_contract::{ErrorCode, TenantId, TopicName, TopicRecord};
+use veena_contract::{ErrorCode, LogIndex, TenantId, TopicName, TopicRecord};
 
 use crate::answer::Answer;
 use crate::body::{self, BodyLimits, RequestBody};
@@ -39,6 +39,9 @@ pub(crate) struct Call<'a> {
     pub(crate) named_tenant: Cow<'a, str>,
     /// The key named in the path, as written there.
     pub(crate) third: Cow<'a, str>,
+    need: Need,
+    /// The metadata in which the caller was found and let in, or older.
+    let_in_at: LogIndex,
 }
 
 impl Call<'_> {
@@ -71,10 +74,27 @@ impl Call<'_> {
         names_its_client(&self.parts.headers)
     }
 
-    /// The whole body, up to `bytes_max`.
+    /// The whole body, up to `bytes_max`, of a caller who may still send it.
     pub(crate) async fn body(&self, body: RequestBody, bytes_max: usize) -> Result<bytes::Bytes, Problem> {
         let limits = BodyLimits { bytes_max, stall: self.state.config.read_timeout, reserve: None };
-        Ok(body::read(body, limits).await?)
+        let body = body::read(body, limits).await?;
+        self.look_again()?;
+        Ok(body)
+    }
+
+    /// Would the caller be let in now? To be asked after a wait that the caller can draw out: a body may take a minute. Costs nothing while the
+    /// metadata does not change.
+    ///
+    /// # Errors
+    /// 401 or 403, as at the beginning.
+    pub(crate) fn look_again(&self) -> Result<(), Problem> {
+        if matches!(self.caller, Caller::Anybody) || self.state.view().applied == self.let_in_at {
+            return Ok(());
+        }
+        let (topic, second, named_tenant) = (Cow::Borrowed(&*self.topic), Cow::Borrowed(&*self.second), Cow::Borrowed(&*self.named_tenant));
+        let now = Call { caller: self.caller.renewed(self.state)?, topic, second, named_tenant, ..*self };
+        rights::check(&now, self.need)?;
+        rights::check_topic(&now, self.need)
     }
 
     /// Whose requests in flight this one counts with.
@@ -161,6 +181,7 @@ async fn admit_and_dispatch(
         let text = "431 Request Header Fields Too Large";
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ErrorCode::HeadersTooLarge, text).plain().closing());
     }
+    let let_in_at = state.view().applied;
     let caller = sign_in::caller(state, parts, matched.as_ref().map(|matched| matched.route)).await?;
     let (matched, verb, need) = admit(state, parts, matched, served)?;
     if !matches!(matched.route, Route::Healthz | Route::Readyz | Route::Metrics)
@@ -177,6 +198,8 @@ async fn admit_and_dispatch(
         second: matched.second,
         named_tenant: matched.tenant,
         third: matched.third,
+        need,
+        let_in_at,
     };
     rights::check(&call, need)?;
     confirm_topic(&call).await?;

@@ -6,7 +6,7 @@ mod topics;
 use std::fmt::Write;
 use std::time::Duration;
 
-use veena_auth::ServerTls;
+use veena_auth::{AuthError, ServerTls};
 use veena_broker::metrics::{BOUNDS_US, Counter, Histogram};
 
 use crate::route::{Route, Verb};
@@ -16,6 +16,9 @@ use crate::state::ApiState;
 const STATUSES: [u16; 21] = [200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 421, 429, 431, 499, 500, 502, 503];
 const STATUS_CELLS: usize = STATUSES.len() + 1;
 const ROWS: usize = Route::ALL.len() * Verb::ALL.len() + 1;
+
+/// How it ended when somebody signed in.
+const SIGN_INS: [&str; 6] = ["ok", "wrong", "missing", "throttled", "busy", "unavailable"];
 
 /// Writes a histogram in the text format.
 fn histogram(out: &mut String, name: &str, labels: &str, histogram: &Histogram) {
@@ -126,6 +129,7 @@ pub struct Metrics {
     pub(crate) schema_refused: Counter,
     pub(crate) schema_seconds: Histogram,
     consume_wait: [Histogram; 4],
+    sign_ins: [Counter; SIGN_INS.len()],
 }
 
 impl Default for Metrics {
@@ -148,6 +152,7 @@ impl Default for Metrics {
             schema_refused: Counter::default(),
             schema_seconds: Histogram::default(),
             consume_wait: std::array::from_fn(|_| Histogram::default()),
+            sign_ins: std::array::from_fn(|_| Counter::default()),
         }
     }
 }
@@ -175,6 +180,19 @@ impl Metrics {
     /// A consume has waited.
     pub(crate) fn waited(&self, outcome: WaitOutcome, took: Duration) {
         self.consume_wait[outcome as usize].observe(took);
+    }
+
+    /// Somebody has signed in, or could not.
+    pub(crate) fn signed_in(&self, error: Option<AuthError>) {
+        let cell = match error {
+            None => 0,
+            Some(AuthError::Wrong) => 1,
+            Some(AuthError::Missing) => 2,
+            Some(AuthError::Throttled { .. }) => 3,
+            Some(AuthError::Busy { .. }) => 4,
+            Some(AuthError::Unavailable) => 5,
+        };
+        self.sign_ins[cell].add(1);
     }
 
     fn render_http(&self, out: &mut String) {
@@ -227,6 +245,10 @@ impl Metrics {
             ("schema_rejections_total", &self.schema_refused),
         ] {
             single(out, name, "counter", counter.get());
+        }
+        kind(out, "sign_ins_total", "counter");
+        for (counter, result) in self.sign_ins.iter().zip(SIGN_INS) {
+            let _ = writeln!(out, "veena_sign_ins_total{{result=\"{result}\"}} {}", counter.get());
         }
         kind(out, "schema_validation_seconds", "histogram");
         histogram(out, "veena_schema_validation_seconds", "", &self.schema_seconds);

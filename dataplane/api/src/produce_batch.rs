@@ -48,6 +48,7 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
         reserve: Some((limits::PRODUCE_BATCH_FREE_BYTES_MAX, &mut reserved)),
     };
     let packed = body::read(body, bounds).await?;
+    call.look_again()?;
     let (messages, _reserved) = read_messages(packed, encoding, reserved).await?;
     let furthest = messages.iter().filter_map(|message| message.partition).max();
     cluster::confirm_partition(call, &topic, furthest).await?;

@@ -3,6 +3,8 @@
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use tokio::time::Instant;
+use tracing::info;
 use veena_auth::{ApiKey, AuthError, InvalidApiKey, KeyKind, PasswordHash};
 use veena_contract::{Actor, CatalogView, Effect, ErrorCode, TenantState};
 
@@ -19,9 +21,17 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
     if state.contact.is_lost() {
         return Err(Problem::security_stale());
     }
-    let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    let mut headers = parts.headers.get_all(AUTHORIZATION).iter().map(|value| value.as_bytes());
+    let header = headers.next();
+    if headers.next().is_some() {
+        // A proxy may look at one of them, and this node at the other.
+        state.metrics.signed_in(Some(AuthError::Wrong));
+        return Err(Problem::unauthenticated());
+    }
     if let Some(key) = header.and_then(ApiKey::of_bearer) {
-        return by_key(state, key);
+        let caller = by_key(state, key);
+        state.metrics.signed_in(caller.is_err().then_some(AuthError::Wrong));
+        return caller;
     }
     let mut checked = None;
     let lookup = |actor: &Actor| {
@@ -31,7 +41,14 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
         checked = view.user(&actor.tenant, &actor.username).filter(|_| is_there).cloned();
         PasswordHash::try_from(checked.as_ref()?.hash.as_ref()?).ok()
     };
-    state.parts.authenticator.authenticate(header, lookup).await?;
+    let signed_in = state.parts.authenticator.authenticate(header, lookup).await;
+    state.metrics.signed_in(signed_in.as_ref().err().copied());
+    if let (Err(AuthError::Throttled { .. }), Some(user)) = (&signed_in, &checked)
+        && let Some(left_out) = state.throttled_lines.lock().admit(Instant::now().into_std())
+    {
+        info!(left_out, user = %user.username, "too many wrong passwords were sent for this user: for a while none is looked at");
+    }
+    signed_in?;
     // Whoever had to wait may be somebody else by now.
     let checked = checked.ok_or_else(Problem::unauthenticated)?;
     Caller::of(state, &checked)

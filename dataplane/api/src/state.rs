@@ -60,6 +60,7 @@ pub struct Inner {
     /// Bounds what is logged of requests that failed.
     pub(crate) failure_lines: Mutex<Quiet>,
     pub(crate) unknown_lines: Mutex<Quiet>,
+    pub(crate) throttled_lines: Mutex<Quiet>,
     /// Whose things are served to a caller whom nobody asked for.
     pub(crate) tenant: TenantId,
     /// Cancelled once the node has been told to stop: probes turn red and parked consumers are answered.
@@ -83,6 +84,7 @@ impl ApiState {
             schemas: Schemas::default(),
             failure_lines: Mutex::default(),
             unknown_lines: Mutex::default(),
+            throttled_lines: Mutex::default(),
             tenant: TenantId::default_tenant(),
             stopping: CancellationToken::new(),
         }))

@@ -142,7 +142,7 @@ pub(crate) async fn put_user(call: &Call<'_>, body: RequestBody) -> Result<Answe
     };
     let at_ms = call.state.parts.clock.now_ms();
     let command = Command::PutUser { tenant: tenant.clone(), username: username.clone(), hash, grants, revision, at_ms };
-    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    let view = users::change(call, command).await?;
     let user = view.user(&tenant, &username).ok_or(CommandError::UserNotFound)?;
     Ok(answer::json(StatusCode::OK, &users::shape(user)))
 }
@@ -163,7 +163,6 @@ pub(crate) async fn delete_user(call: &Call<'_>) -> Result<Answer, Problem> {
     let (tenant, username) = (named(call)?, users::named(call)?);
     let view = view_with(call, &tenant).await?;
     find(&view, &tenant)?;
-    catalog::propose(call, |_| Ok(Command::DeleteUser { tenant: tenant.clone(), username: username.clone(), kind: UserKind::Person }))
-        .await?;
+    users::change(call, Command::DeleteUser { tenant, username, kind: UserKind::Person }).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

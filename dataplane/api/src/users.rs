@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Deserialize;
+use tracing::info;
 use veena_auth::{AuthError, Password};
 use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
-use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, StoredHash, UserKind, UserRecord, Username, limits};
+use veena_contract::{
+    CatalogView, Command, CommandError, ErrorCode, GrantText, Grants, StoredHash, UserKind, UserRecord, Username, limits,
+};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
@@ -28,13 +31,33 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     if call.state.view().user(call.tenant(), &username).is_some() {
         return Err(CommandError::UserExists.into());
     }
+    if call.tenant().is_default() && username == Username::root() {
+        let text = format!("the name {username} is the root admin's, whom the cluster creates itself: a moment after it has a leader");
+        return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::AlreadyExists, text));
+    }
     let hash = Some(call.state.parts.authenticator.hash(password).await?.into());
     let at_ms = call.state.parts.clock.now_ms();
     let (tenant, kind) = (call.tenant().clone(), UserKind::Person);
     let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
     let user = UserRecord { tenant, username, kind, hash, grants, is_root: false, created_at_ms, updated_at_ms, revision: 0 };
-    let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
+    let view = change(call, Command::CreateUser { user: user.clone() }).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
+}
+
+/// Has a change of the users made, and says in the log that it was; never what a password is, or what is stored of one.
+pub(crate) async fn change(call: &Call<'_>, command: Command) -> Result<Arc<CatalogView>, Problem> {
+    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    let (action, tenant, user) = match &command {
+        Command::CreateUser { user } => ("create", &user.tenant, &user.username),
+        Command::DeleteUser { tenant, username } => ("delete", tenant, username),
+        Command::SetGrants { tenant, username, .. } => ("set grants", tenant, username),
+        Command::SetPassword { tenant, username, .. } => ("set password", tenant, username),
+        Command::PutUser { tenant, username, .. } => ("put", tenant, username),
+        _ => return Ok(view),
+    };
+    let actor = call.caller.username().map_or("anybody", Username::as_str);
+    info!(actor, action, %user, %tenant, "a user was changed");
+    Ok(view)
 }
 
 /// As for other bodies; but what is no object may be a password alone, and is not shown.
@@ -100,7 +123,7 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
 /// `DELETE /v1/users/{user}`.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
     let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)?, kind: UserKind::Person };
-    catalog::propose(call, |_| Ok(command.clone())).await?;
+    change(call, command).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -112,7 +135,7 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
     call.caller.can_confer(&grants)?;
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetGrants { tenant, username: username.clone(), kind: UserKind::Person, grants, at_ms };
-    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    let view = change(call, command).await?;
     Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
 }
 
@@ -126,15 +149,31 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: SetPassword = decode(&body)?;
     let new = password(asked.new_password)?;
-    let checked = match call.caller.may_administer() {
-        Ok(()) => None,
-        Err(_) => Some(check_current(call, asked.current_password).await?),
+    let identity = call.identity();
+    let mut turn = None;
+    // Who is no admin any more shows it too.
+    let checked = match call.caller.renewed(call.state)?.may_administer() {
+        // Whoever was let in with a password that is being replaced does not set it back.
+        Ok(()) => call.caller.actor().filter(|actor| actor.username == username).and_then(|actor| actor.checked),
+        Err(_) => {
+            // Whoever may do nothing else could keep the node from checking the passwords of others.
+            turn = identity.as_ref().map(|identity| identity.change_password().ok_or_else(one_at_a_time)).transpose()?;
+            Some(check_current(call, asked.current_password).await?)
+        }
     };
+    // A change that came meanwhile makes this one futile.
+    call.look_again()?;
     let hash = call.state.parts.authenticator.hash(new).await?.into();
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetPassword { tenant, username, hash, checked, at_ms };
-    catalog::propose(call, |_| Ok(command.clone())).await?;
+    change(call, command).await?;
+    drop(turn);
     Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+fn one_at_a_time() -> Problem {
+    let text = "another change of this password is under way";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::RateLimited, text).retry_after_ms(limits::PASSWORD_RETRY_MS)
 }
 
 /// Checks the caller's own password; what is stored of it.

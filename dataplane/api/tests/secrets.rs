@@ -109,6 +109,9 @@ async fn no_password_and_no_key_comes_out_again() {
     let view = format!("{view:?}");
 
     let log = log.0.lock().clone();
+    for line in [r#"actor="admin" action="create" user=joe"#, r#"actor="admin" action="set password" user=joe"#] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
     assert!(log.len() > 1000 && said.len() > 1000 && view.contains("joe"), "something was looked at");
     for (place, text) in [("log", &log), ("answers", &said), ("view", &view)] {
         for secret in [CANARY, "73517351", "argon2", &basic("joe", &joe)["Basic ".len()..], secret_of_key, &stored] {

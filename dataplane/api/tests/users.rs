@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use veena_contract::limits;
+use veena_contract::{Catalog, CatalogWriter as _, Command, StoredHash, TenantId, UserRecord, Username, limits};
 
 use crate::support::{Answer, Client, Node, PASSWORD, basic, until};
 
@@ -143,6 +143,50 @@ async fn a_user_changes_their_own_password_with_the_one_they_have_and_admins_wit
     assert_eq!((signs_in(&node, "admin", PASSWORD).await, signs_in(&node, "admin", "new").await), (401, 200));
 }
 
+#[tokio::test]
+async fn sign_ins_are_counted_by_how_they_ended() {
+    let node = Node::start_secured().await;
+    node.user("joe", &[]).await;
+    assert_eq!(signs_in(&node, "joe", PASSWORD).await, 200);
+    for guess in 0..=limits_of_failures() {
+        signs_in(&node, "joe", &format!("wrong-{guess}")).await;
+    }
+    assert_eq!(node.send_as(None, "GET", "/v1/topics", "").await.status, 401);
+    let text = node.send_as(ROOT, "GET", "/metrics", "").await.text();
+    for line in ["{result=\"ok\"} 2", "{result=\"wrong\"} 5", "{result=\"missing\"} 1", "{result=\"throttled\"} 1", "{result=\"busy\"} 0"] {
+        assert!(text.contains(&format!("veena_sign_ins_total{line}\n")), "{line}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_two_names_is_nobodys() {
+    let node = Node::start_secured().await;
+    let (root, other) = (basic("admin", PASSWORD), basic("nobody", "x"));
+    for headers in [[root.as_str(), &other], [&other, &root], [&root, &root]] {
+        let headers = headers.map(|value| ("Authorization", value));
+        let answer = node.connect().await.request("GET", "/v1/users", &headers, b"").await;
+        assert_eq!(answer.refusal(401, "unauthenticated"), "authentication required");
+    }
+}
+
+#[tokio::test]
+async fn a_user_changes_their_password_once_at_a_time() {
+    let node = Node::start_secured().await;
+    node.user("joe", &[]).await;
+    assert_eq!(signs_in(&node, "joe", PASSWORD).await, 200);
+    let body = format!(r#"{{"new_password":"two","current_password":"{PASSWORD}"}}"#);
+    let all = (0..30).map(|_| node.send_as(Some(("joe", PASSWORD)), "PUT", "/v1/users/joe/password", &body));
+    let answers = futures_util::future::join_all(all).await;
+    let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    let texts: Vec<String> = answers.iter().map(Answer::text).collect();
+    // Whoever comes after the change is unknown by that password.
+    assert!(count(204) == 1 && count(429) > 0 && count(204) + count(429) + count(401) == 30, "{texts:?}");
+    for refused in answers.iter().filter(|answer| answer.status == 429) {
+        assert_eq!(refused.refusal(429, "rate_limited"), "another change of this password is under way");
+    }
+    assert_eq!(signs_in(&node, "joe", "two").await, 200);
+}
+
 /// Lets time pass that nobody waits for.
 pub async fn pass(time: Duration) {
     tokio::time::pause();
@@ -218,9 +262,119 @@ async fn a_parked_consumer_is_cut_off_when_its_user_or_its_grant_is_gone_or_the_
     assert_eq!(answer(&mut kept).await.status, 200, "whoever still may waits on");
 }
 
+/// Sends the head of a request and a byte of its body, and goes on when the node has let it in.
+async fn begin(node: &Node, who: &str, method: &str, path: &str, body: &str) -> Client {
+    let before = in_flight(node).await;
+    let mut client = node.connect().await;
+    let (header, length) = (basic(who, PASSWORD), body.len());
+    let kind = "Content-Type: application/json\r\nX-Veena-Client: t";
+    let (first, _) = body.split_at(1);
+    client
+        .raw(format!("{method} {path} HTTP/1.1\r\nHost: t\r\nAuthorization: {header}\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{first}"))
+        .await;
+    until("the request is begun", async || in_flight(node).await > before).await;
+    client
+}
+
+async fn in_flight(node: &Node) -> u64 {
+    let text = node.send_as(ROOT, "GET", "/metrics", "").await.text();
+    text.lines().find_map(|line| line.strip_prefix("veena_http_requests_in_flight ")?.parse().ok()).expect("a number")
+}
+
+const BEGUN: [(&str, &str, &str); 8] = [
+    ("PUT", "/v1/users/second/password", r#"{"new_password":"mine","current_password":"x"}"#),
+    ("PUT", "/v1/users/joe/password", r#"{"new_password":"mine"}"#),
+    ("PUT", "/v1/users/joe/grants", r#"{"grants":[]}"#),
+    ("POST", "/v1/users", r#"{"username":"back-door","password":"x"}"#),
+    ("POST", "/v1/topics", r#"{"name":"u"}"#),
+    ("PATCH", "/v1/topics/t", r#"{"retention_ms":0}"#),
+    ("POST", "/v1/topics/t/produce", "xx"),
+    ("POST", "/v1/topics/t/produce/batch", r#"{"payload":"eA=="}"#),
+];
+
+#[tokio::test]
+async fn a_request_whose_body_trickles_is_refused_when_its_caller_has_lost_what_let_it_in() {
+    let changes = [
+        ("the password is another", 401, "unauthenticated"),
+        ("the user is another of the name", 401, "unauthenticated"),
+        ("the rights are gone", 403, "forbidden"),
+    ];
+    for (change, status, code) in changes {
+        let node = Node::start_secured().await;
+        node.user("second", &[("admin", "")]).await;
+        node.user("joe", &[]).await;
+        assert_eq!(node.send_as(ROOT, "POST", "/v1/topics", r#"{"name":"t","partitions":1}"#).await.status, 201);
+        let mut begun = Vec::new();
+        for (method, path, body) in BEGUN {
+            begun.push(begin(&node, "second", method, path, body).await);
+        }
+        match status {
+            403 => assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/grants", r#"{"grants":[]}"#).await.status, 200),
+            _ if change.starts_with("the user") => {
+                assert_eq!(node.send_as(ROOT, "DELETE", "/v1/users/second", "").await.status, 204);
+                create(&node, "second", PASSWORD, r#"[{"action":"admin"}]"#).await;
+            }
+            _ => assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/password", r#"{"new_password":"safe"}"#).await.status, 204),
+        }
+        let users = node.send_as(ROOT, "GET", "/v1/users", "").await.text();
+        for (client, (method, path, body)) in begun.iter_mut().zip(BEGUN) {
+            client.raw(&body[1..]).await;
+            let answer = client.answer(false).await;
+            assert_eq!(answer.status, status, "{change}: {method} {path} {}", answer.text());
+            assert!(!answer.refusal(status, code).is_empty());
+        }
+        assert_eq!(node.send_as(ROOT, "GET", "/v1/users", "").await.text(), users, "{change}: nothing was done");
+        assert_eq!(node.send_as(ROOT, "GET", "/v1/topics/t/consume", "").await.status, 204, "{change}: nothing was stored");
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_refused_by_the_leader_when_the_callers_password_was_replaced_where_this_node_does_not_know_yet() {
+    for is_another in [false, true] {
+        let node = Node::start_secured_member().await;
+        node.user("second", &[("admin", "")]).await;
+        node.user("joe", &[]).await;
+        let second = Some(("second", PASSWORD));
+        assert_eq!(node.send_as(second, "GET", "/v1/users", "").await.status, 200);
+        node.catalog.stop_following();
+        if is_another {
+            let view = Catalog::view(&*node.catalog);
+            let second = view.user(&TenantId::default_tenant(), &Username::parse("second").expect("a name")).expect("there").clone();
+            assert_eq!(node.send_as(ROOT, "DELETE", "/v1/users/second", "").await.status, 204);
+            let another = UserRecord { hash: StoredHash::new("of another".into()), ..UserRecord::clone(&second) };
+            node.catalog.newest().propose(Command::CreateUser { user: another }).await.expect("created");
+        } else {
+            assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/password", r#"{"new_password":"safe"}"#).await.status, 204);
+        }
+        for (method, path, body) in [
+            ("PUT", "/v1/users/second/password", r#"{"new_password":"mine"}"#),
+            ("PUT", "/v1/users/joe/grants", r#"{"grants":[]}"#),
+            ("POST", "/v1/users", r#"{"username":"back-door","password":"x"}"#),
+            ("POST", "/v1/topics", r#"{"name":"u"}"#),
+        ] {
+            let refused = node.send_as(second, method, path, body).await.refusal(403, "forbidden");
+            assert_eq!(refused, "caller unknown to the leader", "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_comes_before_anybody_has_looked_does_not_go_to_a_user_who_was_deleted() {
+    let node = Node::start_secured().await;
+    assert_eq!(node.send_as(ROOT, "POST", "/v1/topics", r#"{"name":"t","partitions":1}"#).await.status, 201);
+    node.user("deleted", &[("consume", "t")]).await;
+    let mut deleted = park(&node, "deleted").await;
+    assert_eq!(node.send_as(ROOT, "DELETE", "/v1/users/deleted", "").await.status, 204);
+    assert_eq!(node.send_as(ROOT, "POST", "/v1/topics/t/produce", "x").await.status, 202);
+    assert_eq!(deleted.answer(false).await.refusal(401, "unauthenticated"), "authentication required");
+    assert_eq!(node.send_as(ROOT, "GET", "/v1/topics/t/consume?wait=10s", "").await.status, 200, "the lease went back");
+}
+
 #[tokio::test]
 async fn without_security_nobody_is_asked_for_and_users_can_be_made_all_the_same() {
     let node = Node::start().await;
+    let reserved = node.send("POST", "/v1/users", r#"{"username":"admin","password":"x"}"#).await.refusal(409, "already_exists");
+    assert!(reserved.starts_with("the name admin is the root admin's"), "{reserved}");
     let made = node.send("POST", "/v1/users", r#"{"username":"joe","password":"x","grants":[{"action":"admin"}]}"#).await;
     assert_eq!(made.status, 201, "{}", made.text());
     assert_eq!(node.send_as(Some(("joe", "wrong")), "GET", "/v1/users", "").await.json().as_array().map(Vec::len), Some(1));

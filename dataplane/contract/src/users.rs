@@ -1,5 +1,6 @@
 //! The users of a tenant, as the metastore keeps them (http-contract 1.5).
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -63,14 +64,37 @@ impl UserKind {
     }
 }
 
-/// Who makes a change: a user of a tenant.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Who makes a change: a user of a tenant. Equal to another when tenant and name are.
+#[derive(Clone, Debug)]
 pub struct Actor {
     /// Whose user it is.
     pub tenant: TenantId,
     /// The name.
     pub username: Username,
+    /// What was stored of the password that the user was let in with. A change that waits is not made when it is another by then: the password
+    /// was replaced, or the user is another one of the name. `None`: they were let in with something else, or nobody knows.
+    pub checked: Option<StoredHash>,
 }
+
+impl Ord for Actor {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (&self.tenant, &self.username).cmp(&(&other.tenant, &other.username))
+    }
+}
+
+impl PartialOrd for Actor {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Actor {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Actor {}
 
 /// One user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +133,7 @@ impl UserRecord {
     /// The user, as whoever makes a change.
     #[must_use]
     pub fn actor(&self) -> Actor {
-        Actor { tenant: self.tenant.clone(), username: self.username.clone() }
+        Actor { tenant: self.tenant.clone(), username: self.username.clone(), checked: self.hash.clone() }
     }
 
     /// Is it somebody, with a password?

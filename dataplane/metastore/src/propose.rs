@@ -39,6 +39,6 @@ impl Metastore {
 
 impl CatalogWriter for Metastore {
     fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
-        Box::pin(self.commit(Operation::catalog(caller, command)))
+        Box::pin(self.commit(Operation::catalog(caller, command, self.level())))
     }
 }

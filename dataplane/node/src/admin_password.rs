@@ -79,7 +79,12 @@ impl KeptPassword {
 /// Under another name first: a file that was cut off would be taken for a password.
 async fn write(dir: &Path, path: &Path, password: &AdminPassword) -> io::Result<()> {
     let unfinished = path.with_extension("tmp");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished).await?;
+    // What lies there is not written to: it may be a link to elsewhere, or be open to others.
+    match fs::remove_file(&unfinished).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).await?;
     file.write_all(format!("{}\n", password.expose()).as_bytes()).await?;
     file.sync_all().await?;
     fs::rename(&unfinished, path).await?;
@@ -105,5 +110,17 @@ mod tests {
         fs::write(&first.path, "").await.expect("cut off");
         let error = KeptPassword::of(dir.path()).await.err().expect("no password").to_string();
         assert!(error.contains("admin-password") && error.contains("veena user passwd"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_the_way_of_a_new_file_is_not_written_to() {
+        let (dir, elsewhere) = (tempfile::tempdir().expect("a temporary directory"), tempfile::tempdir().expect("another"));
+        let target = elsewhere.path().join("target");
+        fs::write(&target, "mine").await.expect("written");
+        tokio::fs::symlink(&target, dir.path().join("admin-password.tmp")).await.expect("linked");
+        let kept = KeptPassword::of(dir.path()).await.expect("made up");
+        assert_eq!(fs::read_to_string(&target).await.expect("there"), "mine");
+        let metadata = fs::symlink_metadata(&kept.path).await.expect("there");
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600);
     }
 }

@@ -127,6 +127,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     info!(node = %data.node, path = %path.display(), new = data.is_new, "data directory opened");
 
     // 2 the metadata log and the metastore: the engine must know which topics live
+    let data = make_private(data, &disk, &write_io).await?;
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
     let runtime = Runtime::new(Arc::clone(&entropy));
     let (metastore, peers) = open_metastore(&data, log, port, &runtime, &clock).await?;
@@ -172,17 +173,16 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
         plane.serve_engine(broker.clone());
         plane.take_part(&tasks, Arc::clone(&entropy));
     }
-    if config.security.enabled {
-        let root_admin = RootAdmin {
-            me: data.node.clone(),
-            metastore: metastore.clone(),
-            authenticator: authenticator.clone(),
-            clock: Arc::clone(&clock),
-            password: config.security.admin_password.clone(),
-            dir: data.path.clone(),
-        };
-        tasks.spawn("root-admin", OnExit::Shutdown, root_admin.run(tasks.token().clone()));
-    }
+    // With security off too: another node of the cluster may have it on, and would let nobody in.
+    let root_admin = RootAdmin {
+        me: data.node.clone(),
+        metastore: metastore.clone(),
+        authenticator: authenticator.clone(),
+        clock: Arc::clone(&clock),
+        security: config.security.clone(),
+        dir: data.path.clone(),
+    };
+    tasks.spawn("root-admin", OnExit::Shutdown, root_admin.run(tasks.token().clone()));
     let tenant_end = TenantEnd {
         me: data.node.clone(),
         metastore: metastore.clone(),
@@ -262,6 +262,11 @@ async fn open_data_dir(config: &Config, disk: &Arc<dyn Disk>, io: &Io, entropy: 
     let (disk, entropy) = (Arc::clone(disk), Arc::clone(entropy));
     let (path, node) = (config.storage.data_dir.clone(), config.node_id.clone());
     io.run(move || DataDir::open(disk.as_ref(), &path, node.as_deref(), entropy.as_ref())).await
+}
+
+async fn make_private(data: DataDir, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {
+    let disk = Arc::clone(disk);
+    io.run(move || data.make_private(disk.as_ref()).map(|()| data)).await
 }
 
 async fn check_reached(data: DataDir, end: LogIndex, disk: &Arc<dyn Disk>, io: &Io) -> Result<DataDir, DataDirError> {

@@ -118,6 +118,9 @@ pub struct Left {
     pub reached: LogIndex,
 }
 
+/// What holds messages, or what is stored of passwords: nobody's but the node's, however the directory came to be.
+const PRIVATE: [&str; 5] = ["ingress", "metastore", "quarantine", "settle", "topics"];
+
 /// A data directory that is ours until dropped.
 pub struct DataDir {
     /// Where it is.
@@ -285,6 +288,20 @@ impl DataDir {
         }
     }
 
+    /// Takes what is in it away from everybody else, before the metadata log makes files that others may read. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError`] when that cannot be done: then nothing secret is written.
+    pub fn make_private(&self, disk: &dyn Disk) -> Result<(), DataDirError> {
+        let failed = |step: &'static str| move |source| DataDirError::Io { step, path: self.path.clone(), source };
+        disk.create_dir_all(&self.metastore()).map_err(failed("create the folder of the metadata in"))?;
+        let kept = disk.list(&self.path).map_err(failed("list"))?;
+        for entry in kept.iter().filter(|entry| entry.is_dir && PRIVATE.contains(&entry.name.as_str())) {
+            disk.make_private(&self.path.join(&entry.name)).map_err(failed("take others' permissions from the folders of"))?;
+        }
+        Ok(())
+    }
+
     /// Where the metadata log lives.
     #[must_use]
     pub fn metastore(&self) -> PathBuf {
@@ -354,6 +371,24 @@ mod tests {
         assert_eq!((again.node.to_string().as_str(), again.is_new), ("one", false));
         drop(again);
         assert!(matches!(open(&path, Some("two")), Err(DataDirError::OtherNode { .. })));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test makes real directories")]
+    fn what_a_directory_holds_is_taken_away_from_others_and_what_is_not_the_nodes_is_left_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mode = |name: &str| std::fs::metadata(temp.path().join(name)).expect("there").permissions().mode() & 0o777;
+        for name in ["metastore", "topics", "ingress", "lost+found"] {
+            std::fs::create_dir(temp.path().join(name)).expect("made");
+            std::fs::set_permissions(temp.path().join(name), std::fs::Permissions::from_mode(0o755)).expect("opened to others");
+        }
+        let dir = open(temp.path(), Some("one")).expect("opened");
+        dir.make_private(&RealDisk).expect("closed to others");
+        assert_eq!(["metastore", "topics", "ingress", "lost+found"].map(mode), [0o700, 0o700, 0o700, 0o755]);
+        std::fs::remove_dir(dir.metastore()).expect("removed");
+        dir.make_private(&RealDisk).expect("made anew");
+        assert_eq!(mode("metastore"), 0o700);
     }
 
     #[test]

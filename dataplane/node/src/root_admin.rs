@@ -17,7 +17,7 @@ use veena_contract::{
 use veena_metastore::Metastore;
 
 use crate::admin_password::KeptPassword;
-use crate::config::AdminPassword;
+use crate::config::SecurityConfig;
 
 /// How soon it is looked at again what could not be done: there is no leader, another node leads, or a member is too old.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -28,8 +28,8 @@ pub(crate) struct RootAdmin {
     pub(crate) metastore: Metastore,
     pub(crate) authenticator: Authenticator,
     pub(crate) clock: Arc<dyn WallClock>,
-    /// What the operator wants the password to be; `None` makes one up.
-    pub(crate) password: Option<AdminPassword>,
+    /// What the operator wants the password to be, if anything; and whether anybody is asked for it here.
+    pub(crate) security: SecurityConfig,
     /// Where one that was made up is kept.
     pub(crate) dir: PathBuf,
 }
@@ -51,7 +51,7 @@ impl RootAdmin {
         let mut last_failure = String::new();
         loop {
             if let Some(root) = self.root() {
-                return tell(&root, drawn).await;
+                return tell(&root, drawn, &self.security).await;
             }
             let leads = self.metastore.status().leader.as_ref() == Some(&self.me);
             if leads && self.metastore.level() >= FeatureLevel::USERS {
@@ -100,7 +100,7 @@ impl RootAdmin {
     }
 
     async fn draw(&self) -> Result<Drawn, String> {
-        let (password, kept) = match &self.password {
+        let (password, kept) = match &self.security.admin_password {
             Some(password) => (password.clone(), None),
             None => {
                 let kept = KeptPassword::of(&self.dir).await.map_err(|error| error.to_string())?;
@@ -114,12 +114,20 @@ impl RootAdmin {
 }
 
 /// Says how to sign in, if it is this node that knows.
-async fn tell(root: &UserRecord, drawn: Option<Drawn>) {
+async fn tell(root: &UserRecord, drawn: Option<Drawn>, security: &SecurityConfig) {
     let Some(Drawn { hash, kept }) = drawn else { return };
     let is_ours = root.hash.as_ref() == Some(&hash);
     match kept {
-        None if is_ours => info!(user = Username::ROOT, "the root admin was created, with the password of VEENA_ADMIN_PASSWORD"),
+        None if is_ours => {
+            let from = security.password_from;
+            info!(user = Username::ROOT, "the root admin was created, with the password of {from}");
+        }
         None => {}
+        // Where nobody is asked who they are there is nothing to be done yet.
+        Some(kept) if is_ours && !security.enabled => info!(
+            user = Username::ROOT, file = %kept.path.display(),
+            "the root admin was created with a password that was made up: it is in this file, and is asked for where security is on"
+        ),
         Some(kept) if is_ours => warn!(
             user = Username::ROOT, file = %kept.path.display(),
             "the root admin was created with a password that was made up: it is in this file; change it (veena user passwd), then remove the file"

@@ -116,6 +116,9 @@ pub async fn serve_on<L: LogStore, E: std::error::Error + Send + Sync + 'static>
     let client_tls = ClientTls::open(&config.http.tls, &disk, Arc::new(SystemClock)).await?;
     let way = Way { is_secured: config.security.enabled, has_tls: client_tls.is_some(), allow_open };
     let listening = listen(&config.http.addr, way).await?;
+    if !config.security.enabled {
+        info!("security is off: nobody is asked who they are");
+    }
     if listening.is_open && !(way.is_secured && way.has_tls) {
         let danger = if config.security.enabled {
             "other machines are let in without TLS: passwords and messages can be read on the way, unless a proxy with TLS stands in front"

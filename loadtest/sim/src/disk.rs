@@ -207,6 +207,10 @@ impl Disk for WatchedDisk {
         self.told("create-dir", path, self.inner.create_dir_all(path))
     }
 
+    fn make_private(&self, dir: &Path) -> io::Result<()> {
+        self.inner.make_private(dir)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let outcome = self.inner.rename(from, to);
         self.watch.note("rename", from, to, &outcome, false);

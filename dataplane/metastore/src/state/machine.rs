@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use veena_consensus::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{Actor, FeatureLevel, LineageId, LogIndex, TenantId, Username};
+use veena_contract::{Actor, FeatureLevel, LineageId, LogIndex, StoredHash, TenantId, Username};
 
 use super::State;
 use crate::hold::Held;
@@ -39,17 +39,23 @@ pub(crate) enum Operation {
         tenant: TenantId,
         /// Who.
         caller: Username,
+        /// What was stored of the password that the user was let in with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checked: Option<StoredHash>,
         /// The change.
         command: Box<Command>,
     },
 }
 
 impl Operation {
-    /// A change of the catalog, by a user or by the node itself.
-    pub(crate) fn catalog(caller: Option<Actor>, command: Command) -> Self {
+    /// A change of the catalog, by a user or by the node itself, for members of a level: those that do not know what a user was let in with
+    /// are not told.
+    pub(crate) fn catalog(caller: Option<Actor>, command: Command, level: FeatureLevel) -> Self {
         let command = Box::new(command);
         match caller {
-            Some(Actor { tenant, username: caller }) => Self::CatalogBy { tenant, caller, command },
+            Some(Actor { tenant, username: caller, checked }) => {
+                Self::CatalogBy { tenant, caller, checked: checked.filter(|_| level >= FeatureLevel::TENANTS), command }
+            }
             None => Self::Catalog(command),
         }
     }
@@ -67,8 +73,9 @@ impl Operation {
         match self {
             Self::Lineage(_) => FeatureLevel::FIRST,
             Self::Catalog(command) => command.level(),
-            Self::CatalogBy { tenant, command, .. } => {
-                let needed = if tenant.is_default() { FeatureLevel::USERS } else { FeatureLevel::TENANTS };
+            Self::CatalogBy { tenant, checked, command, .. } => {
+                let is_old = tenant.is_default() && checked.is_none();
+                let needed = if is_old { FeatureLevel::USERS } else { FeatureLevel::TENANTS };
                 command.level().max(needed)
             }
         }
@@ -121,8 +128,9 @@ impl State {
                 Answer::default()
             }
             Operation::Catalog(command) => Answer { refused: self.apply_at(*command, level_of(envelope.v)).err() },
-            Operation::CatalogBy { tenant, caller, command } => {
-                Answer { refused: self.apply_by(Actor { tenant, username: caller }, *command).err() }
+            Operation::CatalogBy { tenant, caller, checked, command } => {
+                let caller = Actor { tenant, username: caller, checked };
+                Answer { refused: self.apply_by_at(caller, *command, level_of(envelope.v)).err() }
             }
         };
         serde_json::to_string(&answer).map_err(|e| e.to_string())

@@ -72,14 +72,19 @@ impl State {
     ///
     /// # Errors
     /// As there; and [`CommandError::Forbidden`] when the user may not.
-    pub fn apply_by(&mut self, caller: Actor, mut command: Command) -> Result<(), CommandError> {
-        self.permit(&caller, &command)?;
+    pub fn apply_by(&mut self, caller: Actor, command: Command) -> Result<(), CommandError> {
+        self.apply_by_at(caller, command, FeatureLevel::CURRENT)
+    }
+
+    /// As `apply_by`, for a command that was written for members of this level.
+    fn apply_by_at(&mut self, caller: Actor, mut command: Command, level: FeatureLevel) -> Result<(), CommandError> {
+        self.permit(&caller, &command, level)?;
         match &mut command {
             Command::CreateTopic { topic, .. } => topic.owner = Some(caller.username.into()),
             Command::CreateKey { key } => key.created_by = Some(caller.username.as_str().into()),
             _ => {}
         }
-        self.apply(command)
+        self.apply_at(command, level)
     }
 
     /// As `apply`, for a command that was written for members of this level: what they all make of it.

@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
-    Actor, AttachEpoch, DrainMark, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex,
-    Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TenantState, TopicId, TopicName, TopicRecord, UserKind, UserRecord, Username,
+    Actor, AttachEpoch, DrainMark, FeatureLevel, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt,
+    PartitionIndex, Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TenantState, TopicId, TopicName, TopicRecord, UserKind,
+    UserRecord, Username,
 };
 
 use super::State;
@@ -466,11 +467,16 @@ fn the_log_carries_operations_in_a_form_that_stays() {
     let golden = r#"{"v":1,"op":{"catalog":{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}"#;
     assert_eq!(text(by_the_node), golden);
     assert_eq!(decode_answer("{}").expect("JSON"), Ok(()));
-    for (tenant, named) in [(TenantId::default_tenant(), ""), (TenantId::parse("acme").expect("a name"), r#""tenant":"acme","#)] {
-        let operation = Operation::catalog(Some(Actor { tenant, username: Username::root() }), delete("a", 1));
-        let v = if named.is_empty() { 3 } else { 4 };
+    let (default, acme) = (TenantId::default_tenant(), TenantId::parse("acme").expect("a name"));
+    for (tenant, level, v, named, shown) in [
+        (default.clone(), FeatureLevel::USERS, 3, "", ""),
+        (default, FeatureLevel::TENANTS, 4, "", r#""checked":"h","#),
+        (acme, FeatureLevel::TENANTS, 4, r#""tenant":"acme","#, r#""checked":"h","#),
+    ] {
+        let caller = Actor { tenant, username: Username::root(), checked: Some(StoredHash::new("h".into())) };
+        let operation = Operation::catalog(Some(caller), delete("a", 1), level);
         let golden = format!(
-            r#"{{"v":{v},"op":{{"catalog_by":{{{named}"caller":"admin","command":{{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}}}}}}"#
+            r#"{{"v":{v},"op":{{"catalog_by":{{{named}"caller":"admin",{shown}"command":{{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}}}}}}"#
         );
         assert_eq!(text(operation), golden);
     }

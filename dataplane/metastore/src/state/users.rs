@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
-    Action, Actor, Forbidden, Grants, StoredHash, TenantId, TenantState, TopicName, UserKind, UserRecord, Username, limits,
+    Action, Actor, FeatureLevel, Forbidden, Grants, StoredHash, TenantId, TenantState, TopicName, UserKind, UserRecord, Username, limits,
 };
 
 use super::State;
@@ -13,8 +13,11 @@ use super::tenants::next_revision;
 
 impl State {
     /// May this user make this change?
-    pub(super) fn permit(&self, caller: &Actor, command: &Command) -> Result<(), CommandError> {
+    pub(super) fn permit(&self, caller: &Actor, command: &Command, level: FeatureLevel) -> Result<(), CommandError> {
         let user = self.view.user(&caller.tenant, &caller.username).ok_or(Forbidden::CallerUnknown)?;
+        if caller.checked.as_ref().is_some_and(|checked| Some(checked) != user.hash.as_ref()) {
+            return Err(Forbidden::CallerUnknown.into());
+        }
         match self.view.tenant_state(&caller.tenant) {
             Some(TenantState::Active) => {}
             Some(TenantState::Suspended) => return Err(Forbidden::TenantSuspended.into()),
@@ -61,6 +64,10 @@ impl State {
                 if username == caller && !user.is_root {
                     return Err(Forbidden::OwnAccount.into());
                 }
+            }
+            // Else a request that began with a password that was replaced meanwhile would take the user back. Older members did not ask.
+            Command::SetPassword { username, checked: None, .. } if username == caller && level >= FeatureLevel::TENANTS => {
+                return Err(CommandError::UserChanged);
             }
             Command::SetPassword { username, .. } if username == caller => {}
             Command::SetPassword { username, .. } => {

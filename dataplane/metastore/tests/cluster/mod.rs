@@ -55,7 +55,7 @@ pub fn peer(n: u64) -> PeerAddr {
 
 /// The root admin, as whoever makes a change.
 fn root_actor() -> Actor {
-    Actor { tenant: TenantId::default_tenant(), username: Username::root() }
+    Actor { tenant: TenantId::default_tenant(), username: Username::root(), checked: None }
 }
 
 pub fn runtime(n: u64) -> Runtime {

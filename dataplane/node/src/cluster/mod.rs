@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{info, warn};
 use veena_auth::{ClusterIdentity, ClusterSecretError, IdentityError, Secret};
 use veena_broker::tasks::{OnExit, Tasks};
 use veena_broker::{Broker, ports::Peers};
@@ -134,7 +135,14 @@ impl PeerPort {
 fn secrets(config: &ClusterConfig, disk: &dyn Disk) -> Result<Option<SharedSecrets>, ClusterError> {
     let Some(path) = &config.secret_file else { return Ok(config.secret.clone()) };
     let text = read_secret(disk, path).map_err(|source| ClusterError::SecretFile { path: path.clone(), source })?;
+    if is_open_to_others(path) {
+        warn!(file = %path.display(), "other users of this machine may read the file with the cluster secret, and so be a node of this cluster: chmod 600");
+    }
     SharedSecrets::parse(text.expose()).map(Some).map_err(|source| ClusterError::Secret { path: path.clone(), source })
+}
+
+fn is_open_to_others(path: &Path) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO))
 }
 
 fn read_secret(disk: &dyn Disk, path: &Path) -> io::Result<Secret<String>> {
@@ -220,6 +228,19 @@ mod tests {
     use veena_storage::disk::real::RealDisk;
 
     use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test writes a real file")]
+    fn a_secret_file_that_others_may_read_is_noticed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let path = temp.path().join("secret");
+        std::fs::write(&path, "x").expect("written");
+        for (mode, is_open) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+            assert_eq!(is_open_to_others(&path), is_open, "{mode:o}");
+        }
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test writes a real file")]

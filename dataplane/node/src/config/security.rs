@@ -13,13 +13,20 @@ pub struct SecurityConfig {
     pub enabled: bool,
     /// The password with which the root admin is created, if there is none yet; `None` makes one up.
     pub admin_password: Option<AdminPassword>,
+    /// Where that stands, for the log.
+    pub password_from: &'static str,
     /// How long a node without a leader decides who may do what, in ms; 0 is for ever.
     pub stale_after_ms: u64,
 }
 
 impl Default for SecurityConfig {
     fn default() -> Self {
-        Self { enabled: true, admin_password: None, stale_after_ms: limits::SECURITY_STALE_MS_DEFAULT }
+        Self {
+            enabled: true,
+            admin_password: None,
+            password_from: "VEENA_ADMIN_PASSWORD",
+            stale_after_ms: limits::SECURITY_STALE_MS_DEFAULT,
+        }
     }
 }
 

@@ -135,6 +135,29 @@ async fn two_nodes_do_not_share_a_data_directory() {
 }
 
 #[tokio::test]
+async fn the_root_admin_is_created_also_where_nobody_is_asked_who_they_are() {
+    let (dir, log) = (tempfile::tempdir().expect("a temporary directory"), MemLog::default());
+    for is_on in [false, true] {
+        let set = |config: &mut Config| config.security.enabled = is_on;
+        let node = Node::start_with(Arc::new(RealDisk), dir.path(), &log, set).await.expect("the node starts");
+        let file = dir.path().join("admin-password");
+        let signed_in = async {
+            loop {
+                let text = std::fs::read_to_string(&file).unwrap_or_default();
+                let url = format!("http://{}", node.ready.addr);
+                let root = Client::builder(&url).repeats(0).sign_in("admin", text.trim_end()).build().expect("an address");
+                if root.users().await.is_ok_and(|users| users.iter().any(|user| user.root)) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(DEADLINE, signed_in).await.expect("it is there soon");
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn the_root_admin_is_created_once_and_keeps_its_first_password() {
     let (dir, log) = (tempfile::tempdir().expect("a temporary directory"), MemLog::default());
     for password in ["first", "second"] {

@@ -61,6 +61,14 @@ pub trait Disk: Send + Sync + 'static {
     /// # Errors
     /// Of the file system.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Takes a directory away from everybody but its owner: a directory that was there before may be open to others. Where nobody else is, it
+    /// does nothing.
+    ///
+    /// # Errors
+    /// Of the file system.
+    fn make_private(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
     /// Renames a file or directory, replacing a file at `to`.
     ///
     /// # Errors

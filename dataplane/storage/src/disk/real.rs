@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FlockOperation};
+use rustix::fs::{Advice, FlockOperation, Mode};
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, Space};
 use veena_contract::sabotage;
@@ -57,6 +57,10 @@ impl Disk for RealDisk {
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         retry(|| DirBuilder::new().recursive(true).mode(0o700).create(path))
+    }
+
+    fn make_private(&self, dir: &Path) -> io::Result<()> {
+        retry(|| rustix::fs::chmod(dir, Mode::RWXU).map_err(io::Error::from))
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the implementation of the seam")]

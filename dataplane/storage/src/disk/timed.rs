@@ -39,6 +39,10 @@ impl Disk for TimedDisk {
         self.inner.create_dir_all(path)
     }
 
+    fn make_private(&self, dir: &Path) -> io::Result<()> {
+        self.inner.make_private(dir)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.inner.rename(from, to)
     }

@@ -25,14 +25,14 @@ fn admin() -> Grants {
 }
 
 fn put_user(who: &str, hash: Option<&str>, grants: Option<Grants>, revision: Option<u64>) -> Command {
-    let Actor { tenant, username } = actor(who);
+    let Actor { tenant, username, .. } = actor(who);
     Command::PutUser { tenant, username, hash: hash.map(|hash| StoredHash::new(hash.into())), grants, revision, at_ms: 9 }
 }
 
 /// `name@tenant`.
 fn actor(who: &str) -> Actor {
     let (name, tenant) = who.split_once('@').expect("name@tenant");
-    Actor { tenant: tenant_of(tenant), username: Username::parse(name).expect("a good name") }
+    Actor { tenant: tenant_of(tenant), username: Username::parse(name).expect("a good name"), checked: None }
 }
 
 fn create_in(text: &str, name: &str, id: u64) -> Command {
@@ -102,7 +102,7 @@ fn a_user_is_put_as_often_as_one_likes_and_keeps_what_is_not_given() {
     assert_eq!(state.apply(put_user("joe@acme", None, Some(admin()), None)), Err(CommandError::UserNotFound), "a new one has a password");
     state.apply(put_user("joe@acme", Some("h"), Some(admin()), None)).expect("created");
     let seen = |state: &State| {
-        let Actor { tenant, username } = actor("joe@acme");
+        let Actor { tenant, username, .. } = actor("joe@acme");
         let user = state.view().user(&tenant, &username).expect("there").clone();
         (user.hash.expose().to_string(), user.grants.has_admin(), user.revision)
     };
@@ -230,7 +230,7 @@ fn the_same_name_is_another_user_in_another_tenant_and_only_the_root_admin_is_ro
 }
 
 fn user_record(who: &str) -> UserRecord {
-    let Actor { tenant, username } = actor(who);
+    let Actor { tenant, username, .. } = actor(who);
     let hash = Some(StoredHash::new("h".into()));
     UserRecord {
         tenant,
@@ -286,7 +286,7 @@ fn tenants_are_in_the_dump_which_older_programs_do_not_read() {
 #[test]
 fn commands_of_tenants_have_a_form_that_stays() {
     use super::super::{Operation, encode};
-    let text = |command| encode(Operation::catalog(None, command)).expect("JSON").get().to_owned();
+    let text = |command| encode(Operation::catalog(None, command, FeatureLevel::CURRENT)).expect("JSON").get().to_owned();
     for (command, golden) in [
         (put("acme", TenantState::Suspended, Some(3)), r#""put_tenant","tenant":"acme","state":"suspended","revision":3,"at_ms":7"#),
         (put("acme", TenantState::Active, None), r#""put_tenant","tenant":"acme","state":"active","at_ms":7"#),

@@ -9,7 +9,7 @@ pub(super) fn user_name(text: &str) -> Username {
 }
 
 pub(super) fn actor(text: &str) -> Actor {
-    Actor { tenant: TenantId::default_tenant(), username: user_name(text) }
+    Actor { tenant: TenantId::default_tenant(), username: user_name(text), checked: None }
 }
 
 pub(super) fn grants(of: &[(&str, &[&str])]) -> Grants {
@@ -115,7 +115,7 @@ fn the_root_admin_stays_with_its_rights_whoever_asks() {
     }
     assert_eq!(state.apply(delete_user("admin")), forbidden(Forbidden::RootStays));
     assert_eq!(by(&mut state, "ann", set_password("admin", None)), forbidden(Forbidden::RootPassword));
-    by(&mut state, "admin", set_password("admin", None)).expect("its own");
+    by(&mut state, "admin", set_password("admin", Some("hash of admin"))).expect("its own");
     state.apply(set_password("admin", None)).expect("security is off, so nobody asks: the way back for who has lost it");
 }
 
@@ -152,6 +152,37 @@ fn nobody_deletes_themselves_or_sets_their_own_rights_but_everybody_their_passwo
     by(&mut state, "ann", Command::CreateUser { user: UserRecord { hash: Some(StoredHash::new("new".into())), ..user("eve", &[]) } })
         .expect("anew");
     assert_eq!(by(&mut state, "eve", stale()), Err(CommandError::UserChanged), "it was that of another of the name");
+}
+
+#[test]
+fn a_change_that_waited_is_not_made_when_its_callers_password_was_replaced_or_the_caller_is_another_of_the_name() {
+    let as_was = || Actor { checked: Some(StoredHash::new("hash of ann".into())), ..actor("ann") };
+    let mut state = with_users();
+    state.apply_by(as_was(), create("a", 1)).expect("it is hers");
+    let unknown = || forbidden(Forbidden::CallerUnknown);
+    by(&mut state, "admin", set_password("ann", None)).expect("replaced");
+    for command in [create("b", 2), create_user("new", &[]), delete_user("eve"), set_password("ann", Some("hash of ann"))] {
+        assert_eq!(state.apply_by(as_was(), command), unknown());
+    }
+    let mut state = with_users();
+    by(&mut state, "admin", delete_user("ann")).expect("deleted");
+    let again = UserRecord { hash: StoredHash::new("of another".into()), ..user("ann", &[("admin", &[])]) };
+    by(&mut state, "admin", Command::CreateUser { user: again }).expect("another ann");
+    assert_eq!(state.apply_by(as_was(), delete_user("eve")), unknown());
+    by(&mut state, "ann", delete_user("eve")).expect("she herself may");
+}
+
+#[test]
+fn nobody_sets_their_own_password_without_the_one_they_have_except_where_older_members_let_them() {
+    use super::super::{Operation, encode};
+    for caller in ["admin", "ann", "eve"] {
+        assert_eq!(by(&mut with_users(), caller, set_password(caller, None)), Err(CommandError::UserChanged), "{caller}");
+    }
+    let checked = Actor { checked: Some(StoredHash::new("hash of ann".into())), ..actor("ann") };
+    let written = |level| encode(Operation::catalog(Some(checked.clone()), set_password("ann", None), level)).expect("JSON");
+    let answered = |level| with_users().apply_text(written(level).get()).expect("understood");
+    assert_eq!(answered(FeatureLevel::USERS), "{}", "a log that is read again says what it said");
+    assert_eq!(answered(FeatureLevel::TENANTS), r#"{"refused":{"error":"user_changed"}}"#);
 }
 
 #[test]
@@ -229,7 +260,9 @@ fn users_are_in_the_dump_which_older_programs_do_not_read() {
 #[test]
 fn the_log_carries_the_caller_in_a_form_that_stays() {
     use super::super::{Operation, encode};
-    let text = |caller: Option<&str>, command| encode(Operation::catalog(caller.map(actor), command)).expect("JSON").get().to_owned();
+    let text = |caller: Option<&str>, command| {
+        encode(Operation::catalog(caller.map(actor), command, FeatureLevel::CURRENT)).expect("JSON").get().to_owned()
+    };
     let golden = r#"{"v":3,"op":{"catalog_by":{"caller":"joe","command":{"command":"delete_topic","tenant":"default","name":"a","id":"0000000000000001"}}}}"#;
     assert_eq!(text(Some("joe"), delete("a", 1)), golden);
     let golden = r#"{"v":3,"op":{"catalog":{"command":"set_password","tenant":"default","username":"joe","hash":"another hash","checked":"old hash","at_ms":9}}}"#;
