@@ -129,6 +129,8 @@ fn keys_are_made_and_deleted_by_admins_of_their_tenant_and_say_by_whom() {
     by(&mut state, "ann", Command::CreateKey { key: forged }).expect("an admin's");
     assert_eq!(state.view().key(&id(1)).expect("there").created_by.as_deref(), Some("ann"));
 
+    let put = Command::PutTenant { tenant: other_tenant(), state: TenantState::Active, revision: None, at_ms: 1 };
+    state.apply(put).expect("created");
     let there = || UserRecord { tenant: other_tenant(), ..user("eve", &[("admin", &[])]) };
     state.apply(Command::CreateUser { user: there() }).expect("created");
     let before = state.clone();
@@ -197,6 +199,9 @@ fn as_many_keys_as_there_may_be_are_written_down_and_read_back() {
     let accounts = limits::KEYS_MAX / limits::KEYS_PER_ACCOUNT_MAX;
     for n in 0..accounts {
         let tenant = TenantId::parse(&format!("t{}", n % tenants)).expect("a tenant");
+        if n < tenants {
+            state.put_tenant(tenant.clone(), TenantState::Active, None, 1).expect("room");
+        }
         let user = UserRecord { tenant, ..account(&format!("ci-{n}")) };
         state.create_user(user.clone()).expect("room");
         for m in 0..limits::KEYS_PER_ACCOUNT_MAX {
