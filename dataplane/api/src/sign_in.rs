@@ -100,7 +100,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use veena_contract::{Grants, KeyRecord, TenantId, UserKind, UserRecord, Username, limits};
+    use veena_contract::{Grants, KeyRecord, TenantId, TenantRecord, UserKind, UserRecord, Username, limits};
 
     use super::*;
     use crate::key_uses::KeyUses;
@@ -123,7 +123,11 @@ mod tests {
                 is_root: false,
                 created_at_ms: 1,
                 updated_at_ms: 1,
+                revision: 0,
             };
+            let (tenant, state) = (user.tenant.clone(), TenantState::Active);
+            let record = TenantRecord { tenant, state, revision: 1, created_at_ms: 1, updated_at_ms: 1 };
+            view.tenants.insert(user.tenant.clone(), Arc::new(record));
             view.users.insert((user.tenant.clone(), user.username.clone()), Arc::new(user));
         }
         let accounts: Vec<Arc<UserRecord>> = view.users.values().cloned().collect();

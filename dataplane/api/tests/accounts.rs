@@ -233,6 +233,7 @@ async fn a_topic_is_its_accounts_and_a_key_with_scopes_manages_what_it_could_cre
 
 /// An account of another tenant with a key, and an admin there: what the tenant's own routes would have made.
 async fn other_tenant(node: &Node, account: &str) -> KeyId {
+    node.tenant("other").await;
     let tenant = TenantId::parse("other").expect("a tenant");
     let username = Username::parse(account).expect("a name");
     let (kind, id) = (UserKind::Service, KeyId::parse("otherother00").expect("an id"));
@@ -245,6 +246,7 @@ async fn other_tenant(node: &Node, account: &str) -> KeyId {
         is_root: false,
         created_at_ms: 1,
         updated_at_ms: 1,
+        revision: 0,
     };
     let hash = KeyHash::new([0; 32]);
     let key =
