@@ -11,11 +11,10 @@ use veena_contract::{CatalogView, Command, CommandError, Grants, KeyId, KeyRecor
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
-use crate::catalog;
 use crate::children::too_large_is_400;
 use crate::edge::Call;
 use crate::problem::Problem;
-use crate::users::{decode, granted, grants};
+use crate::users::{self, decode, granted, grants};
 
 /// What is secret is kept by nobody on its way.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -32,7 +31,7 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let (tenant, kind) = (call.tenant().clone(), UserKind::Service);
     let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
     let account = UserRecord { tenant, username, kind, hash: None, grants, is_root: false, created_at_ms, updated_at_ms, revision: 0 };
-    let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: account.clone() })).await?;
+    let view = users::change(call, Command::CreateUser { user: account.clone() }).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &account.username)?)))
 }
 
@@ -95,7 +94,7 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
 /// `DELETE /v1/accounts/{account}`: its keys go with it.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
     let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)?, kind: UserKind::Service };
-    catalog::propose(call, |_| Ok(command.clone())).await?;
+    users::change(call, command).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -107,7 +106,7 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
     call.caller.can_confer(&grants)?;
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
     let command = Command::SetGrants { tenant, username: username.clone(), kind: UserKind::Service, grants, at_ms };
-    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    let view = users::change(call, command).await?;
     Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
 }
 
@@ -134,7 +133,7 @@ pub(crate) async fn create_key(call: &Call<'_>, body: RequestBody) -> Result<Ans
     let (tenant, id, hash) = (call.tenant().clone(), key.id(), key.hash());
     // Who creates it is written down where the command is applied.
     let record = KeyRecord { id, tenant, username, hash, scopes, created_at_ms, created_by: None, expires_at_ms, description };
-    let view = catalog::propose(call, |_| Ok(Command::CreateKey { key: record.clone() })).await?;
+    let view = users::change(call, Command::CreateKey { key: record.clone() }).await?;
     let record = view.key(&id).ok_or(CommandError::AccountNotFound)?;
     let created = CreatedKey { record: shape_of_key(call, record), key: key.expose().to_owned().into() };
     let mut answer = answer::json(StatusCode::CREATED, &created);
@@ -176,7 +175,7 @@ pub(crate) async fn delete_key(call: &Call<'_>) -> Result<Answer, Problem> {
         return Err(missing());
     }
     let command = Command::DeleteKey { tenant: call.tenant().clone(), username: name.clone(), id };
-    catalog::propose(call, |_| Ok(command.clone())).await?;
+    users::change(call, command).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 

@@ -92,7 +92,8 @@ impl Call<'_> {
             return Ok(());
         }
         let (topic, second, named_tenant) = (Cow::Borrowed(&*self.topic), Cow::Borrowed(&*self.second), Cow::Borrowed(&*self.named_tenant));
-        let now = Call { caller: self.caller.renewed(self.state)?, topic, second, named_tenant, ..*self };
+        let third = Cow::Borrowed(&*self.third);
+        let now = Call { caller: self.caller.renewed(self.state)?, topic, second, named_tenant, third, ..*self };
         rights::check(&now, self.need)?;
         rights::check_topic(&now, self.need)
     }

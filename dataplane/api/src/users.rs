@@ -49,10 +49,12 @@ pub(crate) async fn change(call: &Call<'_>, command: Command) -> Result<Arc<Cata
     let view = catalog::propose(call, |_| Ok(command.clone())).await?;
     let (action, tenant, user) = match &command {
         Command::CreateUser { user } => ("create", &user.tenant, &user.username),
-        Command::DeleteUser { tenant, username } => ("delete", tenant, username),
+        Command::DeleteUser { tenant, username, .. } => ("delete", tenant, username),
         Command::SetGrants { tenant, username, .. } => ("set grants", tenant, username),
         Command::SetPassword { tenant, username, .. } => ("set password", tenant, username),
         Command::PutUser { tenant, username, .. } => ("put", tenant, username),
+        Command::CreateKey { key } => ("create key", &key.tenant, &key.username),
+        Command::DeleteKey { tenant, username, .. } => ("delete key", tenant, username),
         _ => return Ok(view),
     };
     let actor = call.caller.username().map_or("anybody", Username::as_str);

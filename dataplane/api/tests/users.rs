@@ -341,7 +341,7 @@ async fn a_change_is_refused_by_the_leader_when_the_callers_password_was_replace
             let view = Catalog::view(&*node.catalog);
             let second = view.user(&TenantId::default_tenant(), &Username::parse("second").expect("a name")).expect("there").clone();
             assert_eq!(node.send_as(ROOT, "DELETE", "/v1/users/second", "").await.status, 204);
-            let another = UserRecord { hash: StoredHash::new("of another".into()), ..UserRecord::clone(&second) };
+            let another = UserRecord { hash: Some(StoredHash::new("of another".into())), ..UserRecord::clone(&second) };
             node.catalog.newest().propose(Command::CreateUser { user: another }).await.expect("created");
         } else {
             assert_eq!(node.send_as(ROOT, "PUT", "/v1/users/second/password", r#"{"new_password":"safe"}"#).await.status, 204);

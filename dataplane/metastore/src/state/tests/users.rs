@@ -166,7 +166,7 @@ fn a_change_that_waited_is_not_made_when_its_callers_password_was_replaced_or_th
     }
     let mut state = with_users();
     by(&mut state, "admin", delete_user("ann")).expect("deleted");
-    let again = UserRecord { hash: StoredHash::new("of another".into()), ..user("ann", &[("admin", &[])]) };
+    let again = UserRecord { hash: Some(StoredHash::new("of another".into())), ..user("ann", &[("admin", &[])]) };
     by(&mut state, "admin", Command::CreateUser { user: again }).expect("another ann");
     assert_eq!(state.apply_by(as_was(), delete_user("eve")), unknown());
     by(&mut state, "ann", delete_user("eve")).expect("she herself may");
