@@ -175,7 +175,7 @@ fn keys_are_in_the_dump_which_older_programs_do_not_read() {
 #[test]
 fn the_log_carries_keys_in_a_form_that_stays() {
     use super::super::{Operation, encode};
-    let text = |command| encode(Operation::catalog(None, command)).expect("JSON").get().to_owned();
+    let text = |command| encode(Operation::catalog(None, command, veena_contract::FeatureLevel::CURRENT)).expect("JSON").get().to_owned();
     let golden = r#"{"v":4,"op":{"catalog":{"command":"delete_key","tenant":"default","username":"ci","id":"key000000001"}}}"#;
     assert_eq!(text(delete_key(1)), golden);
     let golden = r#"{"v":4,"op":{"catalog":{"command":"create_key","key":{"id":"key000000001","tenant":"default","username":"ci","hash":""#;
