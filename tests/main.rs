@@ -1,6 +1,7 @@
 //! Real processes: a node is started, used, hurt and started again.
 #![allow(clippy::disallowed_methods, reason = "real time and real files")]
 
+mod audit;
 mod cluster;
 mod command_line;
 mod contract_table;

@@ -191,6 +191,9 @@ async fn a_node_that_is_dead_for_good_is_given_up_and_one_that_is_needed_or_live
     let detail = client.topic("orders", None).await.expect("described");
     let lost = detail.partition_stats.iter().find(|stats| stats.owner_node.as_deref() == Some(&third)).expect("its own");
     assert!(detail.partial && lost.owner_liveness.as_deref() == Some("unknown"), "{lost:?}");
+    let trail = String::from_utf8(client.audit(None, veena_contract::AuditKind::Changes, 0).await.expect("told")).expect("text");
+    let forgotten: Vec<&str> = trail.lines().filter(|line| line.contains(r#""action":"forget_member""#)).collect();
+    assert!(forgotten.len() == 1 && forgotten[0].contains(r#""object":"node:node-3""#), "what was refused is not recorded: {forgotten:?}");
     create_until_there(&cluster.nodes[1], "goes-on", 2).await;
     let told = refused(cluster.nodes[2].config()).await;
     assert!(told.contains("no member of the cluster any more"), "{told}");

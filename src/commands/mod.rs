@@ -2,8 +2,10 @@
 
 mod account;
 mod admin;
+mod audit;
 pub mod bench;
 mod cluster;
+mod explain;
 mod key;
 mod lives;
 mod local_cluster;
@@ -44,10 +46,11 @@ pub struct Cli {
 /// The node that is talked to when none is named.
 pub const SERVER: &str = "http://127.0.0.1:7942";
 /// Commands for which flags of all others mean nothing, with those flags.
-const WITHOUT: [(&str, &[&str]); 6] = [
+const WITHOUT: [(&str, &[&str]); 7] = [
     ("dev", &["server", "ca_file", "user", "password_file", "key_file", "json"]),
     ("node", &["server", "ca_file", "user", "password_file", "key_file", "json"]),
     ("log", OF_SERVERS),
+    ("audit verify", OF_SERVERS),
     ("cluster restore", OF_SERVERS),
     ("cluster recover", OF_SERVERS),
     ("cluster rejoin", OF_SERVERS),
@@ -172,6 +175,11 @@ pub enum Command {
     /// Look at the cluster and change it: who takes part, what moves; copy its metadata, and go on from a copy or from one survivor.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Look at who changed what: export the records, and verify what was exported.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Tell why a user may do something, or may not.
+    Explain(explain::ExplainArgs),
     /// Look at the files of a node that does not run: verify, inspect, repair.
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -198,6 +206,8 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Replay(args) => read::replay(&global, args).await,
             Command::Bench(args) => bench::run(&global, args).await,
             Command::Cluster(command) => cluster::run(&global, command).await,
+            Command::Audit(command) => audit::run(&global, command).await,
+            Command::Explain(args) => explain::run(&global, args).await,
             Command::Log(command) => tokio::task::block_in_place(|| log::run(&global, command)),
             Command::Openapi => output::line(veena_node::openapi_json()),
             Command::Version if global.json => output::json(&serde_json::json!({ "version": env!("CARGO_PKG_VERSION") })),

@@ -20,7 +20,7 @@ pub(crate) async fn propose(
 
 /// Proposes a command on behalf of the caller, whose rights are looked at again where it is applied.
 pub(crate) async fn propose_once(call: &Call<'_>, command: Command) -> Result<Arc<CatalogView>, ProposeError> {
-    call.state.parts.writer.propose_by(call.caller.actor(), command).await
+    call.state.parts.writer.propose_from(call.origin(), command).await
 }
 
 /// Was the command made of something that has changed since?

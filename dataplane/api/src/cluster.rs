@@ -254,7 +254,7 @@ pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
 /// `POST /v1/cluster/members/{member}/forget`.
 pub(crate) async fn forget(call: &Call<'_>) -> Result<Answer, Problem> {
     let node = NodeId(call.second.as_ref().into());
-    let voter = cluster_of(call)?.forget(&node).await?;
+    let voter = cluster_of(call)?.forget(&node, call.origin()).await?;
     Ok(answer::json(StatusCode::OK, &Forgotten { id: node.to_string(), voter }))
 }
 

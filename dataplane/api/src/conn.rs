@@ -156,6 +156,8 @@ impl<D: Written> Conn<D> {
 /// Who is calling, as far as limits are concerned: the user; without security, the peer's address.
 #[derive(Default)]
 pub(crate) struct Identity {
+    /// The address, of a peer.
+    pub(crate) address: Option<IpAddr>,
     consumes: AtomicUsize,
     produces: AtomicUsize,
     password_changes: AtomicUsize,
@@ -208,7 +210,8 @@ pub(crate) struct Identities {
 impl Identities {
     pub(crate) fn enter(&self, address: IpAddr) -> Arc<Identity> {
         let mut open = self.open.lock();
-        let (identity, connections) = open.entry(address).or_default();
+        let new = || (Arc::new(Identity { address: Some(address), ..Identity::default() }), 0);
+        let (identity, connections) = open.entry(address).or_insert_with(new);
         *connections += 1;
         Arc::clone(identity)
     }

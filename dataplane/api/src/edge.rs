@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
 use tracing::{error, warn};
-use veena_contract::{ErrorCode, LogIndex, TenantId, TopicName, TopicRecord};
+use veena_contract::{ErrorCode, LogIndex, Origin, TenantId, TopicName, TopicRecord};
 
 use crate::answer::Answer;
 use crate::body::{self, BodyLimits, RequestBody};
@@ -23,8 +23,12 @@ use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
 use crate::{
-    accounts, ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, tenants, topic_patch, topics, users,
+    accounts, ack, audit, backup, children, cluster, consume, explain, health, produce, produce_batch, sign_in, tenants, topic_patch,
+    topics, users,
 };
+
+/// Names a request whose change or refusal can be looked for: in the audit trail, in the log.
+const REQUEST_ID: http::HeaderName = http::HeaderName::from_static(veena_client::headers::REQUEST_ID);
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -32,6 +36,7 @@ pub(crate) struct Call<'a> {
     pub(crate) conn: Option<&'a Arc<Conn>>,
     pub(crate) parts: &'a Parts,
     pub(crate) caller: Caller,
+    id: &'a RequestId,
     topic: Cow<'a, str>,
     /// The child, the member, the partition or the user named in the path, as written there.
     pub(crate) second: Cow<'a, str>,
@@ -106,9 +111,30 @@ impl Call<'_> {
         }
     }
 
+    /// For whom a change is proposed.
+    pub(crate) fn origin(&self) -> Origin {
+        let source = self.conn.and_then(|conn| conn.identity.address);
+        Origin::Asked {
+            caller: self.caller.actor(),
+            source,
+            request: Some(self.id.get(self.state)),
+            key: self.caller.key().map(|key| key.id.to_string().into()),
+        }
+    }
+
     /// 64 random bits.
     pub(crate) fn random(&self) -> u64 {
         self.state.parts.entropy.next_u64()
+    }
+}
+
+/// The name of one request, made when it is needed: to tell a refusal, or a change.
+#[derive(Default)]
+struct RequestId(OnceLock<u64>);
+
+impl RequestId {
+    fn get(&self, state: &ApiState) -> u64 {
+        *self.0.get_or_init(|| state.parts.entropy.next_u64())
     }
 }
 
@@ -124,9 +150,9 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
     };
     let mut counted = Counted { metrics: &state.metrics, row, began, status: 499, bytes_in: content_length(&parts.headers), bytes_out: 0 };
     state.metrics.begin();
-    let sends_body = !body.is_end_stream();
+    let (sends_body, id) = (!body.is_end_stream(), RequestId::default());
 
-    let outcome = match AssertUnwindSafe(admit_and_dispatch(state, conn, &parts, matched, served, body)).catch_unwind().await {
+    let outcome = match AssertUnwindSafe(admit_and_dispatch(state, conn, &parts, &id, matched, served, body)).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_panic) => {
             state.metrics.panics.add(1);
@@ -134,7 +160,10 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
             Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic"))
         }
     };
-    let mut answer = outcome.unwrap_or_else(|problem| refuse(state, row, problem));
+    let mut answer = outcome.unwrap_or_else(|problem| refuse(state, &id, row, problem));
+    if let Some(id) = id.0.get() {
+        answer.headers_mut().insert(REQUEST_ID, HeaderValue::try_from(format!("{id:016x}")).expect("invariant: hexadecimal digits"));
+    }
     if state.stopping.is_cancelled() {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -153,8 +182,8 @@ pub(crate) async fn handle(state: &ApiState, conn: Option<&Arc<Conn>>, request: 
     answer
 }
 
-fn refuse(state: &ApiState, row: Row, problem: Problem) -> Answer {
-    let instance = state.parts.entropy.next_u64();
+fn refuse(state: &ApiState, id: &RequestId, row: Row, problem: Problem) -> Answer {
+    let instance = id.get(state);
     if problem.code == ErrorCode::OutcomeUnknown {
         // Another node did not answer: that is no failure of this one, and its client is told what to make of it.
         if let Some(left_out) = state.unknown_lines.lock().admit(Instant::now().into_std()) {
@@ -174,6 +203,7 @@ async fn admit_and_dispatch(
     state: &ApiState,
     conn: Option<&Arc<Conn>>,
     parts: &Parts,
+    id: &RequestId,
     matched: Option<Matched<'_>>,
     served: Option<(Verb, Need)>,
     body: RequestBody,
@@ -182,8 +212,13 @@ async fn admit_and_dispatch(
         let text = "431 Request Header Fields Too Large";
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ErrorCode::HeadersTooLarge, text).plain().closing());
     }
+    let route = matched.as_ref().map(|matched| matched.route);
+    let denied = |problem: Problem, caller: Option<&Caller>, asked| {
+        state.denials.count(state.parts.clock.now_ms(), caller.and_then(Caller::actor), asked, &problem);
+        problem
+    };
     let let_in_at = state.view().applied;
-    let caller = sign_in::caller(state, parts, matched.as_ref().map(|matched| matched.route)).await?;
+    let caller = sign_in::caller(state, parts, route).await.map_err(|problem| denied(problem, None, None))?;
     let (matched, verb, need) = admit(state, parts, matched, served)?;
     if !matches!(matched.route, Route::Healthz | Route::Readyz | Route::Metrics)
         && let Some(reason) = state.parts.cluster.as_ref().and_then(|cluster| cluster.taken_out())
@@ -195,6 +230,7 @@ async fn admit_and_dispatch(
         conn,
         parts,
         caller,
+        id,
         topic: matched.topic,
         second: matched.second,
         named_tenant: matched.tenant,
@@ -202,10 +238,11 @@ async fn admit_and_dispatch(
         need,
         let_in_at,
     };
-    rights::check(&call, need)?;
+    let denied = |problem| denied(problem, Some(&call.caller), Some((matched.route, verb)));
+    rights::check(&call, need).map_err(denied)?;
     confirm_topic(&call).await?;
-    rights::check_topic(&call, need)?;
-    dispatch(&call, matched.route, verb, body).await
+    rights::check_topic(&call, need).map_err(denied)?;
+    dispatch(&call, matched.route, verb, body).await.map_err(denied)
 }
 
 /// What is refused of a known caller before a handler is asked: unknown path, cross-site writes, wrong method.
@@ -284,6 +321,9 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Keys, _) => Box::pin(accounts::list_keys(call)).await,
         (Route::Key, _) => Box::pin(accounts::delete_key(call)).await,
         (Route::Whoami, _) => Ok(accounts::whoami(call)),
+        (Route::Audit, _) => Box::pin(audit::own(call)).await,
+        (Route::AdminAudit, _) => Box::pin(audit::of_tenant(call)).await,
+        (Route::Explain, _) => Box::pin(explain::explain(call)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

@@ -6,6 +6,7 @@
 mod accounts;
 mod ack;
 mod answer;
+mod audit;
 mod backup;
 mod batch_body;
 mod body;
@@ -19,7 +20,9 @@ mod consume;
 mod contact;
 #[doc(hidden)]
 pub mod decoders;
+mod denials;
 mod edge;
+mod explain;
 mod handshake;
 mod headers;
 mod health;

@@ -176,6 +176,11 @@ impl Caller {
         }
     }
 
+    /// Would they be told of a topic of this name and owner?
+    pub(crate) fn sees(&self, topic: &TopicName, owner: Option<&str>) -> bool {
+        self.decided(|principal| may_see(principal, topic, owner)).is_ok()
+    }
+
     /// The caller's record, if anybody was asked for.
     pub(crate) fn record(&self) -> Option<&UserRecord> {
         match self {
@@ -198,6 +203,12 @@ impl Caller {
         let stored = record.hash.as_ref()?;
         Some((record.actor(), stored, PasswordHash::try_from(stored).ok()?))
     }
+}
+
+/// What decisions look at, of any user.
+pub(crate) fn principal(record: &UserRecord) -> Principal {
+    let UserRecord { tenant, username, is_root, grants, .. } = record;
+    Principal { tenant: tenant.clone(), username: username.clone(), is_root: *is_root, grants: grants.clone(), scopes: None }
 }
 
 impl From<Denied> for Problem {

@@ -91,6 +91,12 @@ routes! {
     Key "/v1/accounts/{account}/keys/{key}" [Delete: Admin];
     /// Who is it that asks?
     Whoami "/v1/whoami" [Get: User];
+    /// Who changed what of the caller's tenant.
+    Audit "/v1/audit" [Get: Admin];
+    /// The same of any tenant.
+    AdminAudit "/v1/admin/audit" [Get: Operator];
+    /// Why may somebody do something, or not?
+    Explain "/v1/explain" [Get: User];
     /// Does the process answer?
     Healthz "/healthz" [Get: Anybody];
     /// Does it take work?
@@ -194,6 +200,9 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/v1/users" => plain(Route::Users),
             "/v1/accounts" => plain(Route::Accounts),
             "/v1/whoami" => plain(Route::Whoami),
+            "/v1/audit" => plain(Route::Audit),
+            "/v1/admin/audit" => plain(Route::AdminAudit),
+            "/v1/explain" => plain(Route::Explain),
             "/v1/admin/tenants" => plain(Route::Tenants),
             _ if path.starts_with("/v1/admin/") => find_in_tenants(path.strip_prefix("/v1/admin/tenants/")?),
             _ => match path.strip_prefix("/v1/users/") {

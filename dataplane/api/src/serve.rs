@@ -44,6 +44,15 @@ const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// # Errors
 /// None at present: trouble with accepting is waited out, trouble with a connection ends that connection.
 pub async fn serve(listener: TcpListener, state: ApiState, shutdown: CancellationToken) -> io::Result<()> {
+    let mut writing = JoinSet::new();
+    writing.spawn(state.clone().keep_writing_denials());
+    let served = serve_connections(listener, &state, shutdown).await;
+    writing.shutdown().await;
+    state.write_last_denials().await;
+    served
+}
+
+async fn serve_connections(listener: TcpListener, state: &ApiState, shutdown: CancellationToken) -> io::Result<()> {
     let max = if state.config.max_connections == 0 { Semaphore::MAX_PERMITS } else { state.config.max_connections };
     let mut accepting = Accepting {
         listener,

@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::config::ApiConfig;
 use crate::conn::{Identities, Users};
 use crate::contact::Contact;
+use crate::denials::Denials;
 use crate::key_uses::KeyUses;
 use crate::metrics::Metrics;
 use crate::schema::Schemas;
@@ -51,6 +52,7 @@ pub struct Inner {
     pub(crate) config: ApiConfig,
     pub(crate) parts: ApiParts,
     pub(crate) metrics: Metrics,
+    pub(crate) denials: Denials,
     pub(crate) identities: Identities,
     pub(crate) users: Users,
     pub(crate) contact: Contact,
@@ -76,6 +78,7 @@ impl ApiState {
             config,
             parts,
             metrics: Metrics::default(),
+            denials: Denials::default(),
             identities: Identities::default(),
             users: Users::default(),
             contact: Contact::default(),

@@ -22,8 +22,8 @@ use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
     BoxFuture, Catalog, CatalogView, CatalogWriter as _, Command, Entropy, ForgetError, GrantText, Grants, KeyRecord, LeaderPort, LogIndex,
-    Member, Members, NodeDirectory, NodeId, Obstacle, ObstacleCode, PeerAddr, ProposeError, Standing, TenantId, TenantState, UserKind,
-    UserRecord, Username, WallClock, Witness, limits,
+    Member, Members, NodeDirectory, NodeId, Note, Obstacle, ObstacleCode, Origin, PeerAddr, ProposeError, Standing, TenantId, TenantState,
+    UserKind, UserRecord, Username, WallClock, Witness, limits,
 };
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
@@ -104,8 +104,11 @@ impl LeaderPort for Behind {
     }
 }
 
-/// A cluster of one, which may be none any more.
-struct OnlyMember(NodeId, watch::Sender<bool>);
+/// The name of another member, which is silent and may leave.
+pub const LEAVER: &str = "leaver";
+
+/// A cluster of one that has ever answered, which may be none any more.
+struct OnlyMember(NodeId, watch::Sender<bool>, Arc<Metastore>);
 
 impl NodeDirectory for OnlyMember {
     fn nodes(&self) -> Vec<NodeId> {
@@ -126,7 +129,11 @@ impl Members for OnlyMember {
     }
 
     fn standing(&self, node: &NodeId) -> Standing {
-        if *node == self.0 { Standing::Alive } else { Standing::NotAMember }
+        match &*node.0 {
+            LEAVER => Standing::Dead,
+            _ if *node == self.0 => Standing::Alive,
+            _ => Standing::NotAMember,
+        }
     }
 
     fn is_voter(&self, node: &NodeId) -> bool {
@@ -137,13 +144,24 @@ impl Members for OnlyMember {
         Box::pin(std::future::ready(Err("there is no other".to_owned())))
     }
 
-    fn obstacles(&self, _: &NodeId) -> Vec<Obstacle> {
+    fn obstacles(&self, node: &NodeId) -> Vec<Obstacle> {
+        if *node.0 == *LEAVER {
+            return Vec::new();
+        }
         let message = "0 voters would be left".to_owned();
         vec![Obstacle { code: ObstacleCode::BelowMinVoters, message, is_lasting: true }]
     }
 
-    fn forget(&self, _: &NodeId) -> BoxFuture<'_, Result<bool, ForgetError>> {
-        Box::pin(std::future::ready(Err(ForgetError::Oneself)))
+    /// As a node does it: recorded first.
+    fn forget(&self, node: &NodeId, origin: Origin) -> BoxFuture<'_, Result<bool, ForgetError>> {
+        let (is_leaver, note) = (*node.0 == *LEAVER, Command::Note { what: Note::ForgetMember { node: node.clone() } });
+        Box::pin(async move {
+            if !is_leaver {
+                return Err(ForgetError::Oneself);
+            }
+            self.2.propose_from(origin, note).await.expect("recorded");
+            Ok(true)
+        })
     }
 
     fn not_ready_reason(&self) -> Option<String> {
@@ -213,6 +231,7 @@ pub struct Node {
     pub router: axum::Router,
     pub disk: MemDisk,
     pub catalog: Arc<Behind>,
+    pub state: ApiState,
     /// Was it taken out of its cluster?
     pub is_out: watch::Sender<bool>,
     serving: JoinSet<std::io::Result<()>>,
@@ -366,7 +385,7 @@ impl Node {
         let entropy: Arc<dyn Entropy> = Arc::new(Seeded(AtomicU64::new(7)));
         let clock: Arc<dyn WallClock> = Arc::new(TestClock(tokio::time::Instant::now()));
         let node = NodeId(Arc::from("node-1"));
-        let runtime = Runtime::new(Arc::clone(&entropy));
+        let runtime = Runtime::new(Arc::clone(&entropy)).with_clock(Arc::clone(&clock));
         let log = MemLog::new();
         let metastore = Metastore::start(MetastoreConfig::new(node.clone()), log, runtime).await.expect("the metastore starts");
         let metastore = Arc::new(metastore);
@@ -397,13 +416,13 @@ impl Node {
         let parts = ApiParts {
             broker,
             catalog: catalog.clone(),
-            writer: metastore,
+            writer: metastore.clone(),
             leader: catalog.clone(),
             clock,
             entropy,
             authenticator: Authenticator::new().expect("random"),
             tls,
-            cluster: is_member.then(|| Arc::new(OnlyMember(node.clone(), is_out.clone())) as Arc<dyn Members>),
+            cluster: is_member.then(|| Arc::new(OnlyMember(node.clone(), is_out.clone(), Arc::clone(&metastore))) as Arc<dyn Members>),
             node,
             version: "0.0.0",
         };
@@ -413,8 +432,8 @@ impl Node {
         let shutdown = CancellationToken::new();
         let mut serving = JoinSet::new();
         let router = veena_api::router(state.clone());
-        serving.spawn(veena_api::serve(listener, state, shutdown.clone()));
-        Self { address, shutdown, router, disk, catalog, is_out, serving }
+        serving.spawn(veena_api::serve(listener, state.clone(), shutdown.clone()));
+        Self { address, shutdown, router, disk, catalog, state, is_out, serving }
     }
 
     /// Waits until the plane has stopped by itself.

@@ -15,8 +15,8 @@ use veena_broker::message::{ConsumeRequest, Delivery, NewMessage, Settle};
 use veena_broker::ports::{BrokerConfig, BrokerPorts, Peers};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    Actor, AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
-    LeaderPort, LogIndex, Move, Offset, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId,
+    AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
+    LeaderPort, LogIndex, Move, Offset, Origin, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId,
     TopicName, TopicRecord, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
@@ -245,10 +245,10 @@ impl Catalog for FakeCatalog {
 
 impl CatalogWriter for FakeCatalog {
     #[expect(clippy::only_used_in_recursion, reason = "this catalog knows no users")]
-    fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+    fn propose_from(&self, origin: Origin, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
         if let Some(leader) = &self.leader {
             return Box::pin(async move {
-                let made = leader.propose_by(caller, command).await;
+                let made = leader.propose_from(origin, command).await;
                 // As the answer to a change is given once the node that asked for it has applied it; a refusal too.
                 let applied = leader.view.read().applied.0;
                 let mut version = self.version.subscribe();

@@ -27,6 +27,8 @@ pub mod headers {
     pub const ERROR_CODE: &str = "veena-error-code";
     /// The effect, where the body is plain text.
     pub const EFFECT: &str = "veena-effect";
+    /// Names a request whose change or refusal can be looked for, in the audit trail or in the log.
+    pub const REQUEST_ID: &str = "veena-request-id";
     /// Whatever is produced again under the same key is stored once.
     pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
     /// The prefix of message headers on a single produce.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use veena_contract::Entropy;
+use veena_contract::{Entropy, WallClock};
 
 use crate::raft::seed_elections;
 
@@ -11,13 +11,26 @@ use crate::raft::seed_elections;
 #[derive(Clone)]
 pub struct Runtime {
     entropy: Arc<dyn Entropy>,
+    clock: Option<Arc<dyn WallClock>>,
 }
 
 impl Runtime {
     /// A runtime that draws from `entropy`.
     #[must_use]
     pub fn new(entropy: Arc<dyn Entropy>) -> Self {
-        Self { entropy }
+        Self { entropy, clock: None }
+    }
+
+    /// The same, with the time of day, which is said in records of what was done. Nothing else looks at it.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn WallClock>) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+
+    /// The time of day; 0 if there is no clock.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.clock.as_ref().map_or(0, |clock| clock.now_ms())
     }
 
     /// The source of identities.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::audit::{AuditTrail, Origin};
 use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
 use crate::keys::{KeyId, KeyRecord};
 use crate::names::TopicName;
@@ -44,6 +45,8 @@ pub struct CatalogView {
     pub tenants: OrdMap<TenantId, Arc<TenantRecord>>,
     /// How much each tenant has; nothing, if it is not listed.
     pub counts: OrdMap<TenantId, TenantCounts>,
+    /// Who changed what.
+    pub audit: AuditTrail,
 }
 
 impl CatalogView {
@@ -165,18 +168,27 @@ impl ProposeError {
 /// Replicated writes to the catalog.
 pub trait CatalogWriter: Send + Sync + 'static {
     /// Proposes one command and waits until *this* node has applied it: when this answers, [`Catalog::view`] shows the change. With a caller,
-    /// what the user may do is looked at again where it is applied ([`CommandError::Forbidden`]); without one, nobody asks.
+    /// what the user may do is looked at again where it is applied ([`CommandError::Forbidden`]); without one, nobody asks. Where it comes from
+    /// is written with it, and stands in the audit trail from the moment it is applied.
     ///
     /// # Errors
     /// [`ProposeError`], whose effect says whether the change may have been made.
-    fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
+    fn propose_from(&self, origin: Origin, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>>;
 
-    /// As [`propose_by`](Self::propose_by), for what the node does by itself.
+    /// As [`propose_from`](Self::propose_from), where no more is known than who asks; if nobody does, the node does it by itself.
+    ///
+    /// # Errors
+    /// As there.
+    fn propose_by(&self, caller: Option<Actor>, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
+        self.propose_from(Origin::of(caller), command)
+    }
+
+    /// The same, for what the node does by itself.
     ///
     /// # Errors
     /// As there.
     fn propose(&self, command: Command) -> BoxFuture<'_, Result<Arc<CatalogView>, ProposeError>> {
-        self.propose_by(None, command)
+        self.propose_from(Origin::Node, command)
     }
 }
 

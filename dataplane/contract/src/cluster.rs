@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::audit::Origin;
 use crate::catalog::BoxFuture;
 use crate::ids::NodeId;
 use crate::peer::{NodeDirectory, PeerAddr};
@@ -139,8 +140,9 @@ pub trait Members: NodeDirectory {
     /// What stands in the way of taking a member out, in order. Empty when it could leave now, and for a node that is none.
     fn obstacles(&self, node: &NodeId) -> Vec<Obstacle>;
 
-    /// Takes a member out that is dead for good. What it owns keeps it as its owner. Answers whether it voted.
-    fn forget(&self, node: &NodeId) -> BoxFuture<'_, Result<bool, ForgetError>>;
+    /// Takes a member out that is dead for good, for whoever asks for it: that is recorded first. What it owns keeps it as its owner. Answers
+    /// whether it voted.
+    fn forget(&self, node: &NodeId, origin: Origin) -> BoxFuture<'_, Result<bool, ForgetError>>;
 
     /// Why this node should not be called ready, as its cluster sees it.
     fn not_ready_reason(&self) -> Option<String>;

@@ -3,6 +3,7 @@
 //! No I/O, no runtime, no HTTP server: everything here is plain data, pure functions and traits. Every other crate may depend on this
 //! one; this one depends on none of ours.
 
+pub mod audit;
 pub mod catalog;
 pub mod clock;
 pub mod cluster;
@@ -23,6 +24,7 @@ pub mod username;
 pub mod users;
 pub mod witness;
 
+pub use audit::{AuditDecision, AuditEntry, AuditHash, AuditKind, AuditTrail, Denial, Note, Origin, Stamp};
 pub use catalog::{BoxFuture, Catalog, CatalogView, CatalogWriter, LeaderPort, ProposeError};
 pub use clock::{Entropy, WallClock};
 pub use cluster::{ForgetError, Member, Members, Obstacle, ObstacleCode, Standing};

@@ -506,6 +506,20 @@ pub const VOTERS_MIN: usize = 3;
 pub const DRAINED_MARK_MS: u64 = 2 * METADATA_PROPOSE_MS_MAX;
 /// How long a start waits to come into its cluster, before it says what it waits for and begins anew.
 pub const CLUSTER_ENTER_MS_MAX: u64 = 10_000;
+/// How many records of the audit trail are kept, of all tenants together. Every node holds them all in memory.
+pub const AUDIT_RECORDS_MAX: usize = 10_000;
+/// How many bytes they have together.
+pub const AUDIT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What is told of a change in its record, beside who and what; of what is larger, its hash.
+pub const AUDIT_DETAIL_BYTES_MAX: usize = 1024;
+/// How many records one answer has, unless fewer are asked for.
+pub const AUDIT_PAGE_MAX: usize = 1_000;
+/// How many denials a node tells apart, by who, what and rule, until it writes them down.
+pub const DENIALS_MAX: usize = 256;
+/// How many of them may be of one tenant.
+pub const DENIALS_PER_TENANT_MAX: usize = 64;
+/// How often a node writes down what it has denied.
+pub const DENIALS_EVERY_MS: u64 = 60_000;
 /// How many former lives a metastore names. One more is begun by each restore and each recovery.
 pub const FORMER_LIVES_MAX: usize = 64;
 /// How long a node that founds a cluster without knowing others listens for members of one that has it already: they call it again and again,

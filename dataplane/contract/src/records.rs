@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Note;
 use crate::grants::Grants;
 use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::keys::{KeyId, KeyRecord};
@@ -505,6 +506,11 @@ pub enum Command {
         /// Which key.
         id: KeyId,
     },
+    /// Adds to the audit trail what changes nothing else here.
+    Note {
+        /// What.
+        what: Note,
+    },
 }
 
 impl Command {
@@ -541,6 +547,7 @@ impl Command {
             Self::SetPassword { tenant, .. } => of_user(tenant),
             Self::PutTenant { .. } | Self::DeleteTenant { .. } | Self::TenantGone { .. } | Self::PutUser { .. } => FeatureLevel::TENANTS,
             Self::CreateKey { .. } | Self::DeleteKey { .. } => FeatureLevel::TENANTS,
+            Self::Note { .. } => FeatureLevel::TENANTS,
         }
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use veena_consensus::{BarrierError, Consensus, ConsensusConfig, LogStore, MemberError, MemberStatus, Runtime, StartError};
-use veena_contract::{BoxFuture, FeatureLevel, LineageId, LogIndex, NodeId, PeerAddr, PeerClient, PeerRefusal, PeerRequest, limits};
+use veena_contract::{
+    BoxFuture, FeatureLevel, LineageId, LogIndex, NodeId, Origin, PeerAddr, PeerClient, PeerRefusal, PeerRequest, limits,
+};
 
 use crate::hold::{Held, Hold};
 use crate::replica::Replica;
@@ -61,6 +63,7 @@ struct Inner {
     consensus: Consensus,
     replica: Arc<Replica>,
     held: Arc<Held>,
+    runtime: Runtime,
 }
 
 /// The metastore of this node. Clones are handles to the same one. Implements [`Catalog`](veena_contract::Catalog),
@@ -80,7 +83,7 @@ impl Metastore {
         let (replica, held) = (Arc::new(Replica::new()), Arc::<Held>::default());
         let machine = Box::new(CatalogMachine::new(replica.clone(), held.clone()));
         let consensus = Consensus::start(&config.consensus, log, machine, &runtime).await?;
-        let metastore = Self { inner: Arc::new(Inner { config, consensus, replica, held }) };
+        let metastore = Self { inner: Arc::new(Inner { config, consensus, replica, held, runtime: runtime.clone() }) };
         if let Err(error) = metastore.begin(&runtime).await {
             metastore.shutdown().await;
             return Err(error);
@@ -104,7 +107,7 @@ impl Metastore {
         let (replica, held) = (Arc::new(Replica::new()), Arc::<Held>::default());
         let machine = Box::new(CatalogMachine::new(replica.clone(), held.clone()));
         let consensus = Consensus::start_among(&config.consensus, log, machine, runtime, peers).await?;
-        Ok(Self { inner: Arc::new(Inner { config, consensus, replica, held }) })
+        Ok(Self { inner: Arc::new(Inner { config, consensus, replica, held, runtime: runtime.clone() }) })
     }
 
     /// Founds a cluster with this node as its only voter, if the log is empty; then, and for a node that is its cluster's only voter
@@ -230,7 +233,7 @@ impl Metastore {
         self.consensus().lead(self.config().consensus.ready_within).await?;
         if self.replica().lineage().is_none() {
             let lineage = LineageId(runtime.entropy().next_u128());
-            self.commit(Operation::Lineage(lineage)).await.map_err(|e| StartError::Store { detail: e.to_string() })?;
+            self.commit(Operation::Lineage(lineage), &Origin::Node).await.map_err(|e| StartError::Store { detail: e.to_string() })?;
         }
         Ok(())
     }
@@ -293,6 +296,11 @@ impl Metastore {
     #[must_use]
     pub fn snapshot_at(&self) -> Option<LogIndex> {
         self.consensus().snapshot_at()
+    }
+
+    /// The time of day, for the audit trail.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.inner.runtime.now_ms()
     }
 
     pub(crate) fn config(&self) -> &MetastoreConfig {

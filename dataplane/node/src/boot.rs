@@ -129,7 +129,7 @@ pub async fn boot<L: LogStore, E: std::error::Error + Send + Sync + 'static>(
     // 2 the metadata log and the metastore: the engine must know which topics live
     let data = make_private(data, &disk, &write_io).await?;
     let log = open_metadata_log(&data, &disk, &write_io, open_log).await?;
-    let runtime = Runtime::new(Arc::clone(&entropy));
+    let runtime = Runtime::new(Arc::clone(&entropy)).with_clock(Arc::clone(&clock));
     let (metastore, peers) = open_metastore(&data, log, port, &runtime, &clock).await?;
     let settled = leaving.run_until_cancelled(settle_in(data, &metastore, config, peers.as_ref(), &runtime, &disk, &write_io)).await;
     let data = match settled.unwrap_or(Err(BootError::Stopped)) {

@@ -186,6 +186,7 @@ fn content(shape: Shape, schemas: &mut Schemas) -> Option<(&'static str, Content
             Some(("application/json", Content::new(Some(Schema::OneOf(one_of.build())))))
         }
         Shape::Bytes => Some(("application/octet-stream", ContentBuilder::new().build())),
+        Shape::Lines => Some(("application/x-ndjson", Content::new(Some(of_type(Type::String))))),
         Shape::Text => Some(("text/plain", Content::new(Some(of_type(Type::String))))),
     }
 }

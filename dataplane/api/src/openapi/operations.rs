@@ -3,7 +3,7 @@
 use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
     Account, AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed,
-    CreateAccount, CreateKey, CreateTopic, CreateUser, CreatedKey, Decommission, Forgotten, Health, Key, Message, MessageBatch,
+    CreateAccount, CreateKey, CreateTopic, CreateUser, CreatedKey, Decommission, Explained, Forgotten, Health, Key, Message, MessageBatch,
     MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser, SchemaHistory, SetGrants, SetPassword, Tenant, TenantList, Topic,
     TopicDetail, TopicList, User, Whoami,
 };
@@ -49,6 +49,8 @@ pub(super) enum Shape {
     Bytes,
     /// Plain text.
     Text,
+    /// Lines of JSON.
+    Lines,
 }
 
 /// A request's body, with its meaning.
@@ -158,6 +160,9 @@ const CLIENT: Input = Input::Header(
     "X-Veena-Client",
     "Names the client; any text. Needed for a write without `Content-Type: application/json` or `application/octet-stream`, and for `max`.",
 );
+const KIND: Input = Input::Text("kind", "`changes` (default), or `denials`: what nodes have refused with 401, 403 and 429, counted.");
+const AFTER: Input = Input::Number("after", "Only records behind this number: the last one that was seen.");
+const RECORDS: Input = Input::Number("limit", "How many at most: 1000 unless given, and no more.");
 const WAIT_FOR: Input =
     Input::Text("wait_for", "`wal` (default): answered when synced here. `commit`: answered when consumers can see it.");
 const FORCE: Input = Input::Text("force", "`true` or `false`; changes nothing without remote children.");
@@ -695,6 +700,40 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::None,
         answers: &[answer(200, "Who.", Shape::Json(shape::<Whoami>))],
         refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::Audit,
+        verb: Verb::Get,
+        id: "audit",
+        summary: "Lists who changed what of the caller's tenant, oldest first: lines of JSON, each with its SHA-256 and that of the one before it.",
+        inputs: &[KIND, AFTER, RECORDS],
+        body: Body::None,
+        answers: &[answer(200, "The next records; none, if there are no more.", Shape::Lines)],
+        refusals: &[BAD_QUERY, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::AdminAudit,
+        verb: Verb::Get,
+        id: "adminAudit",
+        summary: "Lists the same of any tenant. What concerns nodes and tenants stands with the tenant `default`.",
+        inputs: &[Input::Text("tenant", "Which; `default` unless given."), KIND, AFTER, RECORDS],
+        body: Body::None,
+        answers: &[answer(200, "The next records; none, if there are no more.", Shape::Lines)],
+        refusals: &[BAD_QUERY, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::Explain,
+        verb: Verb::Get,
+        id: "explain",
+        summary: "Tells why a user may do something, or may not. Of others than oneself, to admins.",
+        inputs: &[
+            Input::Text("user", "Who; whoever asks unless given."),
+            Input::Text("action", "`produce`, `consume`, `create`, `see`, `manage` or `admin`."),
+            Input::Text("topic", "To which topic, which need not be there. Needed for every action but `admin`."),
+        ],
+        body: Body::None,
+        answers: &[answer(200, "Whether, and why.", Shape::Json(shape::<Explained>))],
+        refusals: &[BAD_QUERY, NO_SUCH_USER, refused(403, &[ErrorCode::Forbidden]), PANIC, UNCONFIRMED],
     },
     Operation {
         route: Route::Healthz,

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod cluster;
+mod explain;
 mod messages;
 mod tenants;
 mod topics;
@@ -19,6 +20,7 @@ pub use cluster::{
     AbortedMove, ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, NodeMove, NodeStatus,
     Quarantine, QuarantinedCopy, Reason,
 };
+pub use explain::{CoveringGrant, Explained};
 pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,

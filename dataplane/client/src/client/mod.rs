@@ -1,6 +1,7 @@
 //! The typed client: one method per route.
 
 mod accounts;
+mod audit;
 mod cluster;
 mod messages;
 mod tenants;

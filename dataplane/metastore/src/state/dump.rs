@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, TenantRecord, TopicRecord, UserRecord};
+use veena_contract::audit::ChainDump;
+use veena_contract::{AuditTrail, DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, TenantRecord, TopicRecord, UserRecord};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -35,6 +36,9 @@ struct Dump {
     /// By tenant and account, those of an account oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     keys: Vec<KeyRecord>,
+    /// By tenant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    audit: Vec<ChainDump>,
 }
 
 impl State {
@@ -66,6 +70,7 @@ impl State {
                 .flat_map(|(tenant, account)| self.view.keys_of(tenant, account))
                 .map(|key| KeyRecord::clone(key))
                 .collect(),
+            audit: self.view.audit.dump().collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
@@ -79,7 +84,7 @@ impl State {
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
         let is_new = |user: &UserRecord| user.revision > 0 || !user.is_person();
-        if self.said_tenants().next().is_some() || self.view.users.values().any(|user| is_new(user)) {
+        if !self.view.audit.is_empty() || self.said_tenants().next().is_some() || self.view.users.values().any(|user| is_new(user)) {
             return FeatureLevel::TENANTS;
         }
         if !self.view.users.is_empty() {
@@ -110,6 +115,7 @@ impl State {
         dump.tenants.into_iter().for_each(|tenant| state.insert_tenant(tenant));
         dump.users.into_iter().for_each(|user| state.insert_user(user));
         dump.keys.into_iter().for_each(|key| state.insert_key(key));
+        state.view.audit = AuditTrail::from_dump(dump.audit);
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

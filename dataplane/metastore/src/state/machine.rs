@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use veena_consensus::{ApplyError, Door, FrozenState, Gate, RestoreError, StateMachine};
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{Actor, FeatureLevel, LineageId, LogIndex, StoredHash, TenantId, Username};
+use veena_contract::{Actor, FeatureLevel, LineageId, LogIndex, Stamp, StoredHash, TenantId, Username};
 
 use super::State;
 use crate::hold::Held;
@@ -86,6 +86,9 @@ impl Operation {
 struct Envelope {
     v: u32,
     op: Operation,
+    /// For the audit trail. Older programs wrote none, and none is written for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<Stamp>,
 }
 
 /// The version of a document, read before the rest of it.
@@ -100,9 +103,16 @@ struct Answer {
     refused: Option<CommandError>,
 }
 
-/// An operation as the log carries it.
+/// An operation as the log carries it. What an older program would not record is not written for it.
+pub(crate) fn encode_from(op: Operation, from: Option<Stamp>) -> serde_json::Result<Box<RawValue>> {
+    let level = if from.is_some() { op.level().max(FeatureLevel::TENANTS) } else { op.level() };
+    serde_json::value::to_raw_value(&Envelope { v: version_of(level), op, from })
+}
+
+/// The same, as programs wrote it that knew of no audit trail.
+#[cfg(test)]
 pub(crate) fn encode(op: Operation) -> serde_json::Result<Box<RawValue>> {
-    serde_json::value::to_raw_value(&Envelope { v: version_of(op.level()), op })
+    encode_from(op, None)
 }
 
 /// What the state machine said to an operation.
@@ -127,13 +137,35 @@ impl State {
                 self.name_lineage(lineage);
                 Answer::default()
             }
-            Operation::Catalog(command) => Answer { refused: self.apply_at(*command, level_of(envelope.v)).err() },
+            Operation::Catalog(command) => {
+                let level = level_of(envelope.v);
+                self.recorded(envelope.from, None, *command, |state, _, command| state.apply_at(command, level))
+            }
             Operation::CatalogBy { tenant, caller, checked, command } => {
-                let caller = Actor { tenant, username: caller, checked };
-                Answer { refused: self.apply_by_at(caller, *command, level_of(envelope.v)).err() }
+                let (caller, level) = (Some(Actor { tenant, username: caller, checked }), level_of(envelope.v));
+                self.recorded(envelope.from, caller, *command, |state, caller, command| match caller {
+                    Some(caller) => state.apply_by_at(caller, command, level),
+                    None => state.apply_at(command, level),
+                })
             }
         };
         serde_json::to_string(&answer).map_err(|e| e.to_string())
+    }
+
+    /// Applies a command, and records it: what was applied is recorded when anybody sees it.
+    fn recorded(
+        &mut self,
+        from: Option<Stamp>,
+        caller: Option<Actor>,
+        command: Command,
+        apply: impl FnOnce(&mut Self, Option<Actor>, Command) -> Result<(), CommandError>,
+    ) -> Answer {
+        let pending = from.map(|from| self.pending(caller.clone(), &command, from));
+        let outcome = apply(self, caller, command);
+        if let Some(pending) = pending {
+            self.record(pending, &outcome);
+        }
+        Answer { refused: outcome.err() }
     }
 }
 

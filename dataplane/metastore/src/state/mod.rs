@@ -2,6 +2,7 @@
 //!
 //! Never here: a clock, randomness, I/O. Every key starts with the tenant.
 
+mod audit;
 mod dump;
 mod keys;
 mod links;
@@ -23,7 +24,9 @@ use veena_contract::records::{Command, CommandError};
 use veena_contract::{Actor, CatalogView, FeatureLevel, LineageId, TenantId, TenantRecord, TopicId, TopicName, TopicRecord};
 
 pub use lives::{FormerLife, FormerMember};
-pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode};
+#[cfg(test)]
+pub(crate) use machine::encode;
+pub(crate) use machine::{CatalogMachine, Operation, decode_answer, encode_from};
 
 /// Everything the metastore knows.
 #[derive(Clone, Debug)]
@@ -162,6 +165,7 @@ impl State {
                 self.delete_key(&tenant, &username, id);
                 Ok(())
             }
+            Command::Note { .. } => Ok(()),
         }
     }
 

@@ -1,3 +1,4 @@
+mod audit;
 mod keys;
 mod moves;
 mod tenants;
@@ -786,7 +787,8 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::SetGrants { .. }
         | Command::SetPassword { .. }
         | Command::CreateKey { .. }
-        | Command::DeleteKey { .. } => {}
+        | Command::DeleteKey { .. }
+        | Command::Note { .. } => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }
         | Command::FlipOwner { at, .. }

@@ -98,7 +98,8 @@ impl State {
             | Command::NodeGone { .. }
             | Command::PutTenant { .. }
             | Command::DeleteTenant { .. }
-            | Command::TenantGone { .. } => operate(user)?,
+            | Command::TenantGone { .. }
+            | Command::Note { .. } => operate(user)?,
         }
         Ok(())
     }
@@ -252,7 +253,7 @@ fn permit_from_outside(user: &UserRecord, command: &Command) -> Result<(), Forbi
 }
 
 /// Whose things a command changes. Nodes and tenants are nobody's but the operators'.
-fn tenant_of(command: &Command) -> Option<&TenantId> {
+pub(super) fn tenant_of(command: &Command) -> Option<&TenantId> {
     match command {
         Command::CreateTopic { topic, .. } => Some(&topic.tenant),
         Command::CreateUser { user } => Some(&user.tenant),
@@ -278,6 +279,7 @@ fn tenant_of(command: &Command) -> Option<&TenantId> {
         | Command::NodeGone { .. }
         | Command::PutTenant { .. }
         | Command::DeleteTenant { .. }
-        | Command::TenantGone { .. } => None,
+        | Command::TenantGone { .. }
+        | Command::Note { .. } => None,
     }
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use veena_contract::{
-    BoxFuture, Catalog, Effect, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId, Obstacle, PeerAddr, PeerCall, PeerClass,
-    PeerClient, PeerOp, ProposeError, Standing, limits,
+    BoxFuture, Catalog, CatalogWriter, Command, Effect, FeatureLevel, ForgetError, LeaderPort, Member, Members, NodeDirectory, NodeId,
+    Note, Obstacle, Origin, PeerAddr, PeerCall, PeerClass, PeerClient, PeerOp, ProposeError, Standing, limits,
 };
 use veena_metastore::{MemberError, Metastore};
 
@@ -47,7 +47,7 @@ impl ClusterMembers {
         })
     }
 
-    async fn forget_dead(&self, node: &NodeId) -> Result<bool, ForgetError> {
+    async fn forget_dead(&self, node: &NodeId, origin: Origin) -> Result<bool, ForgetError> {
         if *node == self.me {
             return Err(ForgetError::Oneself);
         }
@@ -60,6 +60,15 @@ impl ClusterMembers {
         let member = status.members.iter().find(|member| member.peer.node == *node).ok_or(ForgetError::NotAMember)?;
         if let Some(reason) = self.sign_of_life(node).await {
             return Err(ForgetError::Alive { node: node.clone(), reason });
+        }
+        // A node of an older program would not understand the record, and must not keep a dead one from being given up.
+        if self.metastore.level() >= FeatureLevel::TENANTS {
+            let note = Command::Note { what: Note::ForgetMember { node: node.clone() } };
+            self.metastore.propose_from(origin, note).await.map_err(|error| match error {
+                ProposeError::Refused(refused) => ForgetError::Refused { reason: refused.to_string() },
+                // The member is there still, whatever became of the record.
+                ProposeError::Unavailable { reason } | ProposeError::Uncertain { reason } => unavailable(reason),
+            })?;
         }
         match self.metastore.remove(node).await {
             Ok(()) => Ok(member.is_voter),
@@ -144,9 +153,9 @@ impl Members for ClusterMembers {
         obstacles(&self.metastore.view(), &self.watch.seats(&self.metastore.status()), node)
     }
 
-    fn forget(&self, node: &NodeId) -> BoxFuture<'_, Result<bool, ForgetError>> {
+    fn forget(&self, node: &NodeId, origin: Origin) -> BoxFuture<'_, Result<bool, ForgetError>> {
         let node = node.clone();
-        Box::pin(async move { self.forget_dead(&node).await })
+        Box::pin(async move { self.forget_dead(&node, origin).await })
     }
 
     fn not_ready_reason(&self) -> Option<String> {
