@@ -22,7 +22,9 @@ use crate::problem::Problem;
 use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
-use crate::{ack, backup, children, cluster, consume, health, produce, produce_batch, sign_in, tenants, topic_patch, topics, users};
+use crate::{
+    ack, backup, children, cluster, consume, health, produce, produce_batch, quota, sign_in, tenants, topic_patch, topics, usage, users,
+};
 
 /// One request on its way to a handler.
 pub(crate) struct Call<'a> {
@@ -31,7 +33,7 @@ pub(crate) struct Call<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) caller: Caller,
     topic: Cow<'a, str>,
-    /// The child, the member, the partition or the user named in the path, as written there.
+    /// The child, the member, the partition, the user or the tenant named in the path, as written there.
     pub(crate) second: Cow<'a, str>,
     /// The tenant named in the path, as written there.
     pub(crate) named_tenant: Cow<'a, str>,
@@ -168,7 +170,8 @@ async fn admit_and_dispatch(
     rights::check(&call, need)?;
     confirm_topic(&call).await?;
     rights::check_topic(&call, need)?;
-    dispatch(&call, matched.route, verb, body).await
+    quota::enter(&call, matched.route, verb, need).await.inspect_err(|problem| quota::pause(&call, problem))?;
+    dispatch(&call, matched.route, verb, body).await.inspect_err(|problem| quota::pause(&call, problem))
 }
 
 /// What is refused of a known caller before a handler is asked: unknown path, cross-site writes, wrong method.
@@ -238,6 +241,11 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::TenantUsers, _) => Box::pin(tenants::users(call)).await,
         (Route::TenantUser, Verb::Delete) => Box::pin(tenants::delete_user(call)).await,
         (Route::TenantUser, _) => Box::pin(tenants::put_user(call, body)).await,
+        (Route::TenantQuota, Verb::Put) => Box::pin(quota::set(call, body)).await,
+        (Route::TenantQuota, _) => Box::pin(quota::describe(call)).await,
+        (Route::AdminUsage, _) => Ok(Box::pin(usage::all(call)).await),
+        (Route::Quota, _) => Ok(quota::own(call)),
+        (Route::Usage, _) => Ok(Box::pin(usage::own(call)).await),
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

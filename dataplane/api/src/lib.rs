@@ -32,6 +32,7 @@ mod problem;
 mod produce;
 mod produce_batch;
 mod query;
+mod quota;
 mod rights;
 mod route;
 mod schema;
@@ -43,6 +44,7 @@ mod tenants;
 mod topic_patch;
 mod topics;
 mod traces;
+mod usage;
 mod users;
 
 pub use config::{ApiConfig, TopicDefaults};

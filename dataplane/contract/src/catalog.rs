@@ -10,6 +10,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
 use crate::names::TopicName;
 use crate::problem::Effect;
+use crate::quota::QuotaRecord;
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
 use crate::tenants::{TenantCounts, TenantRecord, TenantState};
 use crate::username::Username;
@@ -39,6 +40,8 @@ pub struct CatalogView {
     pub tenants: OrdMap<TenantId, Arc<TenantRecord>>,
     /// How much each tenant has; nothing, if it is not listed.
     pub counts: OrdMap<TenantId, TenantCounts>,
+    /// The limits of tenants, and of topics, by tenant and topic.
+    pub quotas: OrdMap<(TenantId, Option<TopicName>), Arc<QuotaRecord>>,
 }
 
 impl CatalogView {
@@ -58,6 +61,15 @@ impl CatalogView {
     #[must_use]
     pub fn user(&self, tenant: &TenantId, name: &Username) -> Option<&Arc<UserRecord>> {
         self.users.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// The limits of a tenant, or of one of its topics; `None` if none were ever set. Costs next to nothing while nobody has any.
+    #[must_use]
+    pub fn quota(&self, tenant: &TenantId, topic: Option<&TopicName>) -> Option<&Arc<QuotaRecord>> {
+        if self.quotas.is_empty() {
+            return None;
+        }
+        self.quotas.get(&(tenant.clone(), topic.cloned()))
     }
 
     /// The users of a tenant, in byte-wise name order. Looks at none of another.

@@ -9,6 +9,7 @@ use crate::grants::Grants;
 use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
 use crate::limits;
 use crate::names::TopicName;
+use crate::quota::{InvalidQuota, Limit, Quota, QuotaScope};
 use crate::tenants::TenantState;
 use crate::username::Username;
 use crate::users::{Forbidden, StoredHash, UserRecord};
@@ -485,6 +486,20 @@ pub enum Command {
         /// When it was said.
         at_ms: u64,
     },
+    /// Replaces the limits of a tenant or of one of its topics.
+    SetQuota {
+        /// Whose limits.
+        tenant: TenantId,
+        /// Of which topic; of none, they are the tenant's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        topic: Option<TopicName>,
+        /// All of them.
+        quota: Quota,
+        /// Which revision of them this is. A lower one than was applied is refused, and so is another one of the same number; without a number
+        /// it is the next.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<u64>,
+    },
 }
 
 impl Command {
@@ -512,6 +527,7 @@ impl Command {
             Self::CreateUser { user } => of_user(&user.tenant),
             Self::DeleteUser { tenant, .. } | Self::SetGrants { tenant, .. } | Self::SetPassword { tenant, .. } => of_user(tenant),
             Self::PutTenant { .. } | Self::DeleteTenant { .. } | Self::TenantGone { .. } | Self::PutUser { .. } => FeatureLevel::TENANTS,
+            Self::SetQuota { .. } => FeatureLevel::TENANTS,
         }
     }
 }
@@ -651,6 +667,30 @@ pub enum CommandError {
     /// The tenant has something still, or is not being deleted.
     #[error("something of the tenant is left")]
     TenantNotEmpty,
+    /// The change would use more than the tenant may.
+    #[error("quota exceeded: the {scope} may have {allowed} {limit} and would have {current}; an operator can raise that")]
+    QuotaExceeded {
+        /// Which limit.
+        limit: Limit,
+        /// Whose.
+        scope: QuotaScope,
+        /// How much there would be.
+        current: u64,
+        /// How much there may be.
+        allowed: u64,
+    },
+    /// These limits cannot be set.
+    #[error("{why}")]
+    InvalidQuota {
+        /// Why not.
+        why: String,
+    },
+}
+
+impl From<InvalidQuota> for CommandError {
+    fn from(error: InvalidQuota) -> Self {
+        Self::InvalidQuota { why: error.to_string() }
+    }
 }
 
 impl From<Forbidden> for CommandError {

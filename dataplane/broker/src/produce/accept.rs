@@ -18,6 +18,7 @@ use crate::errors::{BatchError, ProduceError};
 use crate::message::NewMessage;
 use crate::partition::Partition;
 use crate::produce::partitioner::partition_of_key;
+use crate::quota::Records;
 use crate::topics::Topic;
 
 /// A topic that takes direct produce now.
@@ -31,7 +32,7 @@ pub(super) struct Target {
 /// # Errors
 /// [`ProduceError`].
 pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
-    let target = resolve(core, tenant, name)?;
+    let target = resolve(core, tenant, name, message.counted_bytes())?;
     let partition = choose(&target, &message)?;
     let entry = entry(core, &target, &partition, &message)?;
     append(core, SmallVec::from_iter([entry])).await?;
@@ -44,7 +45,8 @@ pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, mess
 /// # Errors
 /// [`BatchError`] with the first message that is refused.
 pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
-    let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
+    let bytes = messages.iter().map(NewMessage::counted_bytes).sum();
+    let target = resolve(core, tenant, name, bytes).map_err(|error| BatchError { index: 0, error })?;
     let mut entries = SmallVec::with_capacity(messages.len());
     let mut partitions = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
@@ -60,7 +62,8 @@ pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName
     Ok(())
 }
 
-pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, ProduceError> {
+/// The topic of messages of so many bytes in all, if it takes them: they count towards what its tenant may store.
+pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName, bytes: u64) -> Result<Target, ProduceError> {
     let view = core.ports.catalog.view();
     let record = view.topic(tenant, name).ok_or(ProduceError::TopicNotFound)?;
     if record.parent.as_ref().is_some_and(|parent| parent.delay_ms > 0) {
@@ -72,6 +75,9 @@ pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Resul
     let topic = core.topics.of(core, record);
     if topic.is_gone() {
         return Err(ProduceError::TopicNotFound);
+    }
+    if bytes > 0 && !view.quotas.is_empty() {
+        core.stored.accept(&Records::of(&view, tenant, Some(name)), bytes).map_err(ProduceError::QuotaExceeded)?;
     }
     Ok(Target { topic, record: Arc::clone(record) })
 }

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod messages;
+mod quota;
 mod tenants;
 mod topics;
 mod users;

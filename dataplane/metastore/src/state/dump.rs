@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, TenantRecord, TopicRecord, UserRecord};
+use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, QuotaRecord, TenantRecord, TopicRecord, UserRecord};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -32,6 +32,9 @@ struct Dump {
     /// By name. Left out is the tenant `default` that nobody has said anything about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tenants: Vec<TenantRecord>,
+    /// By tenant and topic.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    quotas: Vec<QuotaRecord>,
 }
 
 impl State {
@@ -56,6 +59,7 @@ impl State {
             former: self.former.to_vec(),
             users: self.view.users.values().map(|user| UserRecord::clone(user)).collect(),
             tenants: self.said_tenants().cloned().collect(),
+            quotas: self.view.quotas.values().map(|record| QuotaRecord::clone(record)).collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
@@ -68,7 +72,8 @@ impl State {
 
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
-        if self.said_tenants().next().is_some() || self.view.users.values().any(|user| user.revision > 0) {
+        let has_tenants = self.said_tenants().next().is_some() || !self.view.quotas.is_empty();
+        if has_tenants || self.view.users.values().any(|user| user.revision > 0) {
             return FeatureLevel::TENANTS;
         }
         if !self.view.users.is_empty() {
@@ -98,6 +103,7 @@ impl State {
         state.view.leaving = dump.leaving.into_iter().collect();
         dump.tenants.into_iter().for_each(|tenant| state.insert_tenant(tenant));
         dump.users.into_iter().for_each(|user| state.insert_user(user));
+        dump.quotas.into_iter().for_each(|record| state.insert_quota(record));
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

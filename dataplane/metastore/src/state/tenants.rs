@@ -69,6 +69,7 @@ impl State {
             return Err(CommandError::TenantNotEmpty);
         }
         self.view.tenants.remove(tenant);
+        self.forget_quotas(tenant);
         Ok(())
     }
 

@@ -1,4 +1,5 @@
 mod moves;
+mod quotas;
 mod tenants;
 mod users;
 
@@ -760,7 +761,8 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::TenantGone { .. }
         | Command::PutUser { .. }
         | Command::SetGrants { .. }
-        | Command::SetPassword { .. } => {}
+        | Command::SetPassword { .. }
+        | Command::SetQuota { .. } => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }
         | Command::FlipOwner { at, .. }

@@ -88,7 +88,8 @@ impl State {
             | Command::NodeGone { .. }
             | Command::PutTenant { .. }
             | Command::DeleteTenant { .. }
-            | Command::TenantGone { .. } => operate(user)?,
+            | Command::TenantGone { .. }
+            | Command::SetQuota { .. } => operate(user)?,
         }
         Ok(())
     }
@@ -246,6 +247,7 @@ fn tenant_of(command: &Command) -> Option<&TenantId> {
         | Command::NodeGone { .. }
         | Command::PutTenant { .. }
         | Command::DeleteTenant { .. }
-        | Command::TenantGone { .. } => None,
+        | Command::TenantGone { .. }
+        | Command::SetQuota { .. } => None,
     }
 }
