@@ -8,6 +8,7 @@ mod local_cluster;
 mod log;
 pub mod node;
 mod produce;
+mod quota;
 mod read;
 mod tenant;
 mod topic;
@@ -151,6 +152,12 @@ pub enum Command {
     /// Create, list, suspend and delete tenants.
     #[command(subcommand)]
     Tenant(tenant::TenantCommand),
+    User(user::UserCommand),
+    /// Show and set what tenants may use.
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
+    /// Tell what one's tenant has used.
+    Usage(quota::UsageArgs),
     /// Send messages to a topic.
     Pub(produce::PubArgs),
     /// Receive messages from a topic: lease, print, ack.
@@ -180,6 +187,9 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Topic(command) => topic::run(&global, command).await,
             Command::User(args) => user::run(&global, args).await,
             Command::Tenant(command) => tenant::run(&global, command).await,
+            Command::User(command) => user::run(&global, command).await,
+            Command::Quota(command) => quota::run(&global, command).await,
+            Command::Usage(args) => quota::usage(&global, args).await,
             Command::Pub(args) => produce::run(&global, args).await,
             Command::Sub(args) => read::subscribe(&global, args).await,
             Command::Replay(args) => read::replay(&global, args).await,

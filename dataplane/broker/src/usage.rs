@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 use veena_contract::{CatalogView, Limit, TenantId, TopicId, limits};
 use veena_storage::cell::{self, CellKind, CellRead};
-use veena_storage::partition::{Section, is_segment_name};
+use veena_storage::disk::{OpenMode, read_full_at};
+use veena_storage::partition::{SEGMENT_HEADER_BYTES, Section, is_segment_name};
+use veena_storage::wal::Lane;
 
 use crate::core::Core;
 use crate::layout;
@@ -25,9 +27,14 @@ use crate::partition::PartitionId;
 use crate::quota::stored::StoredKey;
 use crate::sweep::list_existing;
 
+/// How much of a file is looked at at once for the end of what is in it.
+const PADDING_BLOCK_BYTES: usize = 64 * 1024;
+
 /// What one tenant has used on this node. Hot paths touch these atomics and nothing else.
 #[derive(Debug, Default)]
 pub struct TenantUsage {
+    /// Its turn where tenants take turns; never that of another one.
+    lane: Lane,
     messages_in: Counter,
     bytes_in: Counter,
     messages_copied: Counter,
@@ -78,8 +85,8 @@ impl UsageNumbers {
 }
 
 impl TenantUsage {
-    fn from_numbers(numbers: UsageNumbers) -> Self {
-        let usage = Self::default();
+    fn from_numbers(lane: Lane, numbers: UsageNumbers) -> Self {
+        let usage = Self { lane, ..Self::default() };
         usage.messages_in.add(numbers.messages_in);
         usage.bytes_in.add(numbers.bytes_in);
         usage.messages_copied.add(numbers.messages_copied);
@@ -88,6 +95,12 @@ impl TenantUsage {
         usage.bytes_out.add(numbers.bytes_out);
         usage.stored_peak.store(numbers.stored_bytes_peak, Ordering::Relaxed);
         usage
+    }
+
+    /// Its turn where tenants take turns.
+    #[must_use]
+    pub const fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// As it is now.
@@ -130,6 +143,7 @@ impl TenantUsage {
 #[derive(Default)]
 pub struct Usage {
     tenants: RwLock<BTreeMap<TenantId, Arc<TenantUsage>>>,
+    lanes: AtomicU64,
     /// Bytes of logs that this process has not opened yet; `None` until they were looked for.
     unopened: Mutex<Option<BTreeMap<PartitionId, u64>>>,
 }
@@ -141,7 +155,13 @@ impl Usage {
         if let Some(usage) = self.tenants.read().get(tenant) {
             return Arc::clone(usage);
         }
-        Arc::clone(self.tenants.write().entry(tenant.clone()).or_default())
+        let new = || Arc::new(TenantUsage { lane: self.next_lane(), ..TenantUsage::default() });
+        Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(new))
+    }
+
+    /// From 1: the first is nobody's.
+    fn next_lane(&self) -> Lane {
+        Lane(1 + self.lanes.fetch_add(1, Ordering::Relaxed))
     }
 
     /// What a tenant has used, if anything.
@@ -196,7 +216,8 @@ pub(crate) fn load(core: &Core) {
             return error!(path = %path.display(), error = %failed, "what tenants have used cannot be read: it is counted from nothing");
         }
     };
-    let usages = counted.into_iter().map(|(tenant, numbers)| (tenant, Arc::new(TenantUsage::from_numbers(numbers))));
+    let usage = |numbers| Arc::new(TenantUsage::from_numbers(core.usage.next_lane(), numbers));
+    let usages = counted.into_iter().map(|(tenant, numbers)| (tenant, usage(numbers)));
     *core.usage.tenants.write() = usages.collect();
 }
 
@@ -323,8 +344,32 @@ fn find_logs(core: &Core) -> BTreeMap<PartitionId, u64> {
     let mut found = BTreeMap::new();
     for dir in below(root).into_iter().flat_map(below).flat_map(below) {
         let Some(id) = layout::partition_of(&dir) else { continue };
-        let logs = list(&dir).into_iter().filter(|entry| is_segment_name(&entry.name));
-        found.insert(id, logs.map(|entry| entry.len).sum());
+        // In order of their names, which is that of their records.
+        let mut logs: Vec<(String, u64)> =
+            list(&dir).into_iter().filter(|entry| is_segment_name(&entry.name)).map(|entry| (entry.name, entry.len)).collect();
+        if let Some((name, len)) = logs.last_mut() {
+            *len = without_padding(core, &dir.join(name), *len);
+        }
+        found.insert(id, logs.iter().map(|(_, len)| len).sum());
     }
     found
+}
+
+/// The length of a segment that was written to last without the zeros behind its records. Records that end with zeros lose those, until the log
+/// is opened.
+fn without_padding(core: &Core, path: &Path, len: u64) -> u64 {
+    let least = (SEGMENT_HEADER_BYTES as u64).min(len);
+    let Ok(file) = core.ports.disk.open(path, OpenMode::Read) else { return len };
+    let mut block = vec![0; PADDING_BLOCK_BYTES];
+    let mut end = len;
+    while end > least {
+        let begin = end.saturating_sub(PADDING_BLOCK_BYTES as u64).max(least);
+        let Some(block) = usize::try_from(end - begin).ok().and_then(|len| block.get_mut(..len)) else { return len };
+        let Ok(read) = read_full_at(file.as_ref(), block, begin) else { return len };
+        if let Some(last) = block[..read].iter().rposition(|byte| *byte != 0) {
+            return begin + last as u64 + 1;
+        }
+        end = begin;
+    }
+    least
 }

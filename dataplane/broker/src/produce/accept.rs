@@ -21,6 +21,9 @@ use crate::produce::partitioner::partition_of_key;
 use crate::quota::Records;
 use crate::topics::Topic;
 
+/// This part of the room for undispatched records is left to tenants that have less than as much of it.
+const LIGHT_TENANTS_PART: usize = 8;
+
 /// A topic that takes direct produce now.
 pub(super) struct Target {
     pub(super) topic: Arc<Topic>,
@@ -35,7 +38,7 @@ pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, mess
     let target = resolve(core, tenant, name, message.counted_bytes())?;
     let partition = choose(&target, &message)?;
     let entry = entry(core, &target, &partition, &message)?;
-    append(core, SmallVec::from_iter([entry])).await?;
+    append(core, &target, SmallVec::from_iter([entry])).await?;
     partition.counts.on_produced(message.payload.len());
     Ok(())
 }
@@ -55,7 +58,7 @@ pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName
         entries.push(entry(core, &target, &partition, message).map_err(at)?);
         partitions.push(partition);
     }
-    append(core, entries).await.map_err(|error| BatchError { index: 0, error })?;
+    append(core, &target, entries).await.map_err(|error| BatchError { index: 0, error })?;
     for (partition, message) in partitions.iter().zip(&messages) {
         partition.counts.on_produced(message.payload.len());
     }
@@ -107,7 +110,10 @@ pub(super) fn body(message: &NewMessage) -> Bytes {
 }
 
 fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessage) -> Result<WalEntry, ProduceError> {
-    if core.dispatch.bytes() > core.config.undispatched_bytes_max {
+    let (queued, queued_max) = (core.dispatch.bytes(), core.config.undispatched_bytes_max);
+    // What is left of the room in the end is for tenants that have little of it.
+    let kept = queued_max / LIGHT_TENANTS_PART;
+    if queued > queued_max || (queued > queued_max - kept && tenant_bytes(core, &target.record.tenant) > kept as u64) {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }
     let (bytes, is_held_up) = {
@@ -130,7 +136,7 @@ fn tenant_bytes(core: &Core, tenant: &TenantId) -> u64 {
     core.dispatch.active().iter().filter(|partition| is_its(partition)).map(|partition| partition.queue.lock().bytes()).sum()
 }
 
-async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
+async fn append(core: &Core, target: &Target, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
     let count = entries.len() as u64;
     if core.is_wal_stalled() {
         return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
@@ -139,7 +145,7 @@ async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), Pro
         core.on_no_space();
         ProduceError::DiskFull
     };
-    let staged = core.wal.stage(entries).map_err(|error| match error {
+    let staged = core.wal.stage_in(target.topic.usage.lane(), entries).map_err(|error| match error {
         StageError::Full => ProduceError::Overloaded { detail: "unwritten records in the WAL" },
         StageError::Latched => ProduceError::LogLatched,
         StageError::NoSpace => no_space(),

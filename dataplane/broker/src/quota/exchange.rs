@@ -13,7 +13,9 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
-use veena_contract::{CatalogView, Limit, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, TenantId, TopicName, limits};
+use veena_contract::{
+    CatalogView, Limit, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, QuotaRecord, TenantId, TopicName, limits,
+};
 
 use super::bucket::MICRO;
 use super::shares::Ledger;
@@ -71,7 +73,7 @@ pub struct UsageEverywhere {
 /// What the leader has given, by limit.
 #[derive(Default)]
 pub struct Ledgers {
-    by_limit: Mutex<BTreeMap<(TenantId, Option<TopicName>, usize), Ledger>>,
+    by_limit: Mutex<BTreeMap<StoredKey, [Ledger; RATES.len()]>>,
 }
 
 /// Those of the members that are not known to be dead, this node among them.
@@ -100,7 +102,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         let nodes = living(&peers);
         core.quota.set_nodes(nodes.len() as u64);
         let round = async {
-            tokio::join!(share(&core, &peers, &nodes), gather_stored(&core, &peers, &view, &nodes, &mut stored));
+            tokio::join!(share(&core, &peers, &view, &nodes), gather_stored(&core, &peers, &view, &nodes, &mut stored));
         };
         tokio::select! {
             () = round => {}
@@ -114,11 +116,13 @@ pub(crate) async fn run(core: Arc<Core>) {
 }
 
 /// Tells the leader what this node was asked for, and takes its shares.
-async fn share(core: &Arc<Core>, peers: &Peers, nodes: &[NodeId]) {
+async fn share(core: &Arc<Core>, peers: &Peers, view: &CatalogView, nodes: &[NodeId]) {
     let demands = core.quota.take_demand();
-    if demands.is_empty() {
+    let has_rates = |record: &QuotaRecord| RATES.iter().any(|rate| record.quota.get(*rate).is_some());
+    if !view.quotas.values().any(|record| has_rates(record)) {
         return;
     }
+    // Also when nobody has asked this node for anything: then it hears of what others need, and what is left for it.
     let Some(leader) = peers.directory.leader() else { return };
     let now_us = core.now_us();
     let shares = if leader == peers.me {
@@ -134,11 +138,11 @@ async fn share(core: &Arc<Core>, peers: &Peers, nodes: &[NodeId]) {
         }
     };
     for (tenant, topic, share) in shares {
-        core.quota.give(&tenant, topic.as_ref(), share, now_us + SHARE_VALID_US);
+        core.quota.give(view, &tenant, topic.as_ref(), share, now_us);
     }
 }
 
-/// As the leader: what a node gets.
+/// As the leader: what a node gets, of every limit of which any node needs something.
 fn give(
     core: &Core,
     nodes: &[NodeId],
@@ -147,14 +151,16 @@ fn give(
 ) -> Vec<(TenantId, Option<TopicName>, Share)> {
     let (view, now_us) = (core.ports.catalog.view(), core.now_us());
     let mut ledgers = core.ledgers.by_limit.lock();
-    ledgers.retain(|(tenant, topic, _), _| view.quota(tenant, topic.as_ref()).is_some());
-    let given = demands.into_iter().filter_map(|(tenant, topic, demand)| {
+    ledgers.retain(|_, ledgers| ledgers.iter().any(|ledger| ledger.is_active(now_us)));
+    let mut wanted: BTreeMap<StoredKey, Demand> = ledgers.keys().map(|key| (key.clone(), Demand::default())).collect();
+    wanted.extend(demands.into_iter().map(|(tenant, topic, demand)| ((tenant, topic), demand)));
+    let given = wanted.into_iter().filter_map(|((tenant, topic), demand)| {
         let record = view.quota(&tenant, topic.as_ref())?;
+        let of_rates = ledgers.entry((tenant.clone(), topic.clone())).or_default();
         let mut share: Share = [None; RATES.len()];
-        for at in 0..RATES.len() {
-            let Some(limit) = record.quota.get(RATES[at]) else { continue };
-            let ledger = ledgers.entry((tenant.clone(), topic.clone(), at)).or_default();
-            share[at] = Some(ledger.report(limit.saturating_mul(MICRO), nodes, to, demand[at], now_us, SHARE_VALID_US));
+        for (at, ledger) in of_rates.iter_mut().enumerate() {
+            let limit = record.quota.get(RATES[at]);
+            share[at] = limit.map(|limit| ledger.report(limit.saturating_mul(MICRO), nodes, to, demand[at], now_us, SHARE_VALID_US));
         }
         Some((tenant, topic, share))
     });

@@ -63,6 +63,12 @@ struct Given {
 }
 
 impl Ledger {
+    /// Does any node need something of it?
+    #[must_use]
+    pub fn is_active(&self, now_us: u64) -> bool {
+        self.nodes.values().any(|given| given.demand > 0 && given.until_us > now_us)
+    }
+
     /// A node has told what it was asked for in the last second; its share from now on, for `valid_us`. `members` are all nodes, it among them.
     pub fn report(&mut self, limit: u64, members: &[NodeId], from: &NodeId, demand: u64, now_us: u64, valid_us: u64) -> u64 {
         self.nodes.retain(|node, _| members.contains(node));

@@ -93,6 +93,10 @@ impl Meter {
     }
 
     fn is_idle(&mut self, nodes: u64, now_us: u64) -> bool {
+        // A share that it was given holds, whether it is used or not.
+        if self.given.is_some_and(|(_, until_us)| now_us < until_us.saturating_add(SHARE_VALID_US)) {
+            return false;
+        }
         (0..RATES.len()).all(|at| match (self.rate(at, nodes, now_us), &mut self.buckets[at]) {
             (Some(rate), Some(bucket)) => {
                 bucket.refill(rate, now_us);
@@ -274,7 +278,7 @@ impl Quotas {
             let Meters { tenant: of_tenant, topics } = &mut *meters;
             for meter in of_tenant.iter_mut().chain(topics.values_mut()) {
                 let asked = std::mem::take(&mut meter.asked);
-                if asked.iter().any(|asked| *asked > 0) || meter.given.is_some() {
+                if asked.iter().any(|asked| *asked > 0) {
                     told.push((tenant.clone(), meter.record.topic.clone(), asked.map(|asked| asked.saturating_mul(MICRO))));
                 }
             }
@@ -282,16 +286,14 @@ impl Quotas {
         told
     }
 
-    /// The leader gives this node its shares, until then.
-    pub fn give(&self, tenant: &TenantId, topic: Option<&TopicName>, share: Share, until_us: u64) {
-        let Some(limits) = self.tenants.read().get(tenant).cloned() else { return };
+    /// The leader, asked then, gives this node its shares.
+    pub fn give(&self, view: &CatalogView, tenant: &TenantId, topic: Option<&TopicName>, share: Share, now_us: u64) {
+        let records = Records::of(view, tenant, topic);
+        let Some(limits) = self.of(&records, now_us) else { return };
         let mut meters = limits.meters.lock();
-        let meter = match topic {
-            None => meters.tenant.as_mut(),
-            Some(topic) => meters.topics.get_mut(topic),
-        };
-        if let Some(meter) = meter {
-            meter.given = Some((share, until_us));
+        let [of_tenant, of_topic] = meters.of(&records);
+        if let Some(meter) = if topic.is_some() { of_topic } else { of_tenant } {
+            meter.given = Some((share, now_us.saturating_add(SHARE_VALID_US)));
         }
     }
 

@@ -85,13 +85,17 @@ fn two_nodes_let_in_as_much_as_one_and_shares_end_with_the_word_of_the_leader() 
     assert_eq!(taken, 100, "half of it each");
     assert_eq!(nodes[0].take_demand(), [(tenant(), None, [0, 1_000 * MICRO, 0, 0, 0])]);
     assert_eq!(nodes[0].take_demand(), []);
-    nodes[0].give(&tenant(), None, [None, Some(98 * MICRO), None, None, None], 12 * SECOND);
+    nodes[0].give(&view, &tenant(), None, [None, Some(98 * MICRO), None, None, None], 10 * SECOND);
     let after = |at: u64| (0..1_000).filter(|_| nodes[0].take(&records, &Use::produced(1, 0), at).is_ok()).count();
     assert_eq!(after(11 * SECOND), 98);
     assert_eq!(after(13 * SECOND), 50, "an equal share again");
-    nodes[0].give(&tenant(), None, [None, Some(3 * MICRO), None, None, None], 20 * SECOND);
-    assert_eq!(after(21 * SECOND), 3, "others may still have the rest");
-    assert_eq!(after(23 * SECOND), 50);
+    // A node that was asked for nothing is told of it too, and does not forget.
+    nodes[0].forget_idle(&view, 100 * SECOND);
+    assert!(nodes[0].is_empty());
+    nodes[0].give(&view, &tenant(), None, [None, Some(3 * MICRO), None, None, None], 100 * SECOND);
+    nodes[0].forget_idle(&view, 101 * SECOND);
+    assert_eq!((after(101 * SECOND), after(103 * SECOND)), (3, 3), "others may still have the rest");
+    assert_eq!(after(105 * SECOND), 50);
 }
 
 #[test]
