@@ -98,7 +98,9 @@ pub async fn usage(global: &Global, args: UsageArgs) -> Outcome {
     rows.extend(told.iter().map(row));
     output::table(&rows)?;
     match told.iter().map(|usage| usage.nodes_silent).max() {
-        Some(silent) if silent > 0 => output::line(format!("{silent} of {} nodes did not answer: what they have counted is missing", told[0].nodes)),
+        Some(silent) if silent > 0 => {
+            output::line(format!("{silent} of {} nodes did not answer: what they have counted is missing", told[0].nodes))
+        }
         _ => Ok(()),
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Call<'a> {
     pub(crate) conn: Option<&'a Arc<Conn>>,
     pub(crate) parts: &'a Parts,
     pub(crate) caller: Caller,
+    /// Is the tenant, or the topic in the path, under any limits?
+    pub(crate) is_limited: bool,
     topic: Cow<'a, str>,
     /// The child, the member, the partition, the user or the tenant named in the path, as written there.
     pub(crate) second: Cow<'a, str>,
@@ -166,11 +168,16 @@ async fn admit_and_dispatch(
     {
         return Err(cluster::taken_out(reason));
     }
-    let call = Call { state, conn, parts, caller, topic: matched.topic, second: matched.second, named_tenant: matched.tenant };
+    let (topic, second, named_tenant) = (matched.topic, matched.second, matched.tenant);
+    let mut call = Call { state, conn, parts, caller, is_limited: false, topic, second, named_tenant };
     rights::check(&call, need)?;
     confirm_topic(&call).await?;
     rights::check_topic(&call, need)?;
-    quota::enter(&call, matched.route, verb, need).await.inspect_err(|problem| quota::pause(&call, problem))?;
+    call.is_limited = quota::is_limited(&call);
+    if !call.is_limited {
+        return dispatch(&call, matched.route, verb, body).await;
+    }
+    Box::pin(quota::enter(&call, matched.route, verb, need)).await.inspect_err(|problem| quota::pause(&call, problem))?;
     dispatch(&call, matched.route, verb, body).await.inspect_err(|problem| quota::pause(&call, problem))
 }
 

@@ -34,19 +34,20 @@ const fn is_counted(route: Route, verb: Verb, need: Need) -> bool {
     !is_free && !matches!(need, Need::Anybody | Need::Counters | Need::Operator | Need::Root)
 }
 
+/// Is the caller's tenant, or the topic in the path, under any limits? One look at the view, for those who are not.
+pub(crate) fn is_limited(call: &Call<'_>) -> bool {
+    let view = call.state.view();
+    if view.quotas.is_empty() {
+        return false;
+    }
+    let records = Records::of(&view, call.tenant(), call.topic().ok().as_ref());
+    records.tenant.is_some() || records.topic.is_some()
+}
+
 /// Lets a request in under its tenant's limits, or says which one keeps it out, before its body is read. A connection that was over a limit
 /// just now is not answered again before the time it was told to wait has passed, or a second: whoever does not wait gains nothing.
 pub(crate) async fn enter(call: &Call<'_>, route: Route, verb: Verb, need: Need) -> Result<(), Problem> {
     if !is_counted(route, verb, need) {
-        return Ok(());
-    }
-    let view = call.state.view();
-    if view.quotas.is_empty() {
-        return Ok(());
-    }
-    let topic = call.topic().ok();
-    let records = Records::of(&view, call.tenant(), topic.as_ref());
-    if records.tenant.is_none() && records.topic.is_none() {
         return Ok(());
     }
     if let Some(until) = call.conn.and_then(|conn| conn.paused(call.tenant())) {
@@ -55,12 +56,13 @@ pub(crate) async fn enter(call: &Call<'_>, route: Route, verb: Verb, need: Need)
             () = call.state.stopping.cancelled() => {}
         }
     }
+    let (view, topic) = (call.state.view(), call.topic().ok());
+    let records = Records::of(&view, call.tenant(), topic.as_ref());
     let broker = &call.state.parts.broker;
     let now_us = broker.now_us();
     // What a request surely uses; how much it is all in all is known when it has been read.
     let least = match route {
-        Route::Produce => Use::produced(1, 1),
-        Route::ProduceBatch => Use::produced(1, 1),
+        Route::Produce | Route::ProduceBatch => Use::produced(1, 1),
         Route::Consume => Use::delivered(1, 1),
         _ => Use::default(),
     };
@@ -78,12 +80,11 @@ pub(crate) fn pause(call: &Call<'_>, problem: &Problem) {
 
 /// The limits that a request to a topic is under, if there are any.
 fn with_limits<T>(call: &Call<'_>, topic: &TopicName, ask: impl FnOnce(&Records<'_>) -> T) -> Option<T> {
-    let view = call.state.view();
-    if view.quotas.is_empty() {
+    if !call.is_limited {
         return None;
     }
-    let records = Records::of(&view, call.tenant(), Some(topic));
-    (records.tenant.is_some() || records.topic.is_some()).then(|| ask(&records))
+    let view = call.state.view();
+    Some(ask(&Records::of(&view, call.tenant(), Some(topic))))
 }
 
 /// What a produce has taken of its tenant's limits.

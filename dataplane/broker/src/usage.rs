@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 use veena_contract::{CatalogView, Limit, TenantId, TopicId, limits};
 use veena_storage::cell::{self, CellKind, CellRead};
 use veena_storage::disk::{OpenMode, read_full_at};
@@ -236,7 +236,7 @@ fn save(core: &Core, before: BTreeMap<TenantId, UsageNumbers>) -> BTreeMap<Tenan
         Ok(()) => now,
         Err(failed) => {
             core.metrics.housekeeping_failed.add(1);
-            warn!(error = &failed as &dyn std::error::Error, "what tenants have used cannot be written down now");
+            info!(error = &failed as &dyn std::error::Error, "what tenants have used cannot be written down now; tried again later");
             before
         }
     }
