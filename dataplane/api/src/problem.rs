@@ -29,7 +29,7 @@ pub(crate) struct Problem {
     closes: bool,
     allow: Option<String>,
     /// Which limit of the tenant is reached.
-    exceeded: Option<Exceeded>,
+    exceeded: Option<Box<Exceeded>>,
 }
 
 impl Problem {
@@ -92,13 +92,13 @@ impl Problem {
 
     /// The same, with the limit that is reached.
     pub(crate) fn exceeding(mut self, exceeded: Exceeded) -> Self {
-        self.exceeded = Some(exceeded);
+        self.exceeded = Some(Box::new(exceeded));
         self
     }
 
     /// Which limit of the tenant is reached, if one is.
     pub(crate) fn exceeded(&self) -> Option<&Exceeded> {
-        self.exceeded.as_ref()
+        self.exceeded.as_deref()
     }
 
     /// The same as plain text, where the contract has it so.
@@ -135,12 +135,12 @@ impl Problem {
                 retryable: Some(self.code.is_retryable()),
                 retry_after_ms: self.retry_after_s.map(|s| u64::from(s) * 1000),
                 instance: Some(format!("{instance:016x}")),
-                limit: self.exceeded.map(|exceeded| exceeded.limit.to_string()),
-                scope: self.exceeded.map(|exceeded| exceeded.scope.to_string()),
-                current: self.exceeded.map(|exceeded| exceeded.current),
-                allowed: self.exceeded.map(|exceeded| exceeded.allowed),
-                quota: self.exceeded.map(|exceeded| exceeded.quota),
-                raised_by: self.exceeded.map(|_| "operator".to_owned()),
+                limit: self.exceeded.as_ref().map(|exceeded| exceeded.limit.to_string()),
+                scope: self.exceeded.as_ref().map(|exceeded| exceeded.scope.to_string()),
+                current: self.exceeded.as_ref().map(|exceeded| exceeded.current),
+                allowed: self.exceeded.as_ref().map(|exceeded| exceeded.allowed),
+                quota: self.exceeded.as_ref().map(|exceeded| exceeded.quota),
+                raised_by: self.exceeded.as_ref().map(|_| "operator".to_owned()),
             };
             answer::json(self.status, &body)
         };

@@ -157,7 +157,7 @@ pub(crate) async fn set(call: &Call<'_>, body: RequestBody) -> Result<Answer, Pr
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: SetQuota = json::decode(&body)?;
     let topic = asked.topic.as_deref().map(TopicName::parse).transpose()?;
-    let command = Command::SetQuota { tenant: tenant.clone(), topic, quota: (&asked.quota).into(), revision: asked.revision };
+    let command = Command::SetQuota { tenant: tenant.clone(), topic, quota: Box::new((&asked.quota).into()), revision: asked.revision };
     let view = catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::json(StatusCode::OK, &shape(&view, &tenant)))
 }

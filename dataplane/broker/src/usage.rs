@@ -164,6 +164,12 @@ impl Usage {
         Lane(1 + self.lanes.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Does more than one tenant use this node? One alone takes no turns, and all of the room.
+    #[must_use]
+    pub fn has_many(&self) -> bool {
+        self.lanes.load(Ordering::Relaxed) > 1
+    }
+
     /// What a tenant has used, if anything.
     #[must_use]
     pub fn numbers(&self, tenant: &TenantId) -> UsageNumbers {

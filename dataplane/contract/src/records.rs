@@ -494,7 +494,7 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         topic: Option<TopicName>,
         /// All of them.
-        quota: Quota,
+        quota: Box<Quota>,
         /// Which revision of them this is. A lower one than was applied is refused, and so is another one of the same number; without a number
         /// it is the next.
         #[serde(default, skip_serializing_if = "Option::is_none")]

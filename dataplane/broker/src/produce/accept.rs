@@ -11,7 +11,7 @@ use veena_contract::{TenantId, TopicName, TopicRecord, limits};
 use veena_storage::envelope::Envelope;
 use veena_storage::wal::format::RECORD_HEADER_BYTES;
 use veena_storage::wal::moved::MOVED_BYTES_MAX;
-use veena_storage::wal::{AppendError, RecordKind, StageError, WalEntry};
+use veena_storage::wal::{AppendError, Lane, RecordKind, StageError, WalEntry};
 
 use crate::core::Core;
 use crate::errors::{BatchError, ProduceError};
@@ -112,7 +112,7 @@ pub(super) fn body(message: &NewMessage) -> Bytes {
 fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessage) -> Result<WalEntry, ProduceError> {
     let (queued, queued_max) = (core.dispatch.bytes(), core.config.undispatched_bytes_max);
     // What is left of the room in the end is for tenants that have little of it.
-    let kept = queued_max / LIGHT_TENANTS_PART;
+    let kept = if core.usage.has_many() { queued_max / LIGHT_TENANTS_PART } else { 0 };
     if queued > queued_max || (queued > queued_max - kept && tenant_bytes(core, &target.record.tenant) > kept as u64) {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }
@@ -141,11 +141,12 @@ async fn append(core: &Core, target: &Target, entries: SmallVec<[WalEntry; 1]>) 
     if core.is_wal_stalled() {
         return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
     }
+    let lane = if core.usage.has_many() { target.topic.usage.lane() } else { Lane::default() };
     let no_space = || {
         core.on_no_space();
         ProduceError::DiskFull
     };
-    let staged = core.wal.stage_in(target.topic.usage.lane(), entries).map_err(|error| match error {
+    let staged = core.wal.stage_in(lane, entries).map_err(|error| match error {
         StageError::Full => ProduceError::Overloaded { detail: "unwritten records in the WAL" },
         StageError::Latched => ProduceError::LogLatched,
         StageError::NoSpace => no_space(),

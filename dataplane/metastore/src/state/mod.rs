@@ -150,7 +150,7 @@ impl State {
             Command::SetPassword { tenant, username, hash, checked, at_ms } => {
                 self.set_password(&tenant, &username, hash, checked.as_ref(), at_ms)
             }
-            Command::SetQuota { tenant, topic, quota, revision } => self.set_quota(tenant, topic, quota, revision),
+            Command::SetQuota { tenant, topic, quota, revision } => self.set_quota(tenant, topic, *quota, revision),
         }
     }
 

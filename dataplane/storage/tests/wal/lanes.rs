@@ -13,7 +13,8 @@ const MIB: usize = 1024 * 1024;
 
 #[test]
 fn a_flood_in_one_lane_leaves_room_and_the_next_group_to_another() {
-    let config = WalConfig { segment_bytes: 32 * MIB as u64, staged_bytes_max: 16 * MIB, undispatched_bytes_max: 64 * MIB, ..config() };
+    let config =
+        WalConfig { segment_bytes: 32 * MIB as u64, staged_bytes_max: 16 * MIB, undispatched_bytes_max: 64 * MIB as u64, ..config() };
     let (wal, _) = Wal::open(Arc::new(MemDisk::new()), Path::new(DIR), config, &Seeded::new(1)).expect("opened");
     wal.start_by_hand(Arc::new(|_| ()));
     let (flood, light) = (Lane(1), Lane(2));

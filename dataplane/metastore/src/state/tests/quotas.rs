@@ -5,7 +5,7 @@ use veena_contract::{FeatureLevel, Limit, Quota, QuotaScope};
 use super::*;
 
 fn set(topic: Option<&str>, quota: Quota, revision: Option<u64>) -> Command {
-    Command::SetQuota { tenant: tenant(), topic: topic.map(name), quota, revision }
+    Command::SetQuota { tenant: tenant(), topic: topic.map(name), quota: Box::new(quota), revision }
 }
 
 fn topics(topics: u64, partitions: u64) -> Quota {
@@ -104,7 +104,7 @@ fn only_operators_set_limits_and_only_newer_members_read_them() {
         state.apply(Command::CreateUser { user }).expect("created");
     }
     assert!(matches!(state.apply_by(user("joe", false).actor(), set(None, topics(1, 1), None)), Err(CommandError::Forbidden { .. })));
-    let own = Command::SetQuota { tenant: strangers.tenant.clone(), topic: None, quota: topics(1, 1), revision: None };
+    let own = Command::SetQuota { tenant: strangers.tenant.clone(), topic: None, quota: Box::new(topics(1, 1)), revision: None };
     assert!(
         matches!(state.apply_by(strangers.actor(), own), Err(CommandError::Forbidden { .. })),
         "an admin of another tenant is no operator"
