@@ -152,7 +152,6 @@ pub enum Command {
     /// Create, list, suspend and delete tenants.
     #[command(subcommand)]
     Tenant(tenant::TenantCommand),
-    User(user::UserCommand),
     /// Show and set what tenants may use.
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
@@ -187,7 +186,6 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Topic(command) => topic::run(&global, command).await,
             Command::User(args) => user::run(&global, args).await,
             Command::Tenant(command) => tenant::run(&global, command).await,
-            Command::User(command) => user::run(&global, command).await,
             Command::Quota(command) => quota::run(&global, command).await,
             Command::Usage(args) => quota::usage(&global, args).await,
             Command::Pub(args) => produce::run(&global, args).await,

@@ -182,9 +182,12 @@ impl Usage {
         self.tenants.read().iter().map(|(tenant, usage)| (tenant.clone(), usage.numbers())).collect()
     }
 
-    /// Forgets a tenant that is gone, with all that it has used.
-    pub fn forget(&self, tenant: &TenantId) {
-        self.tenants.write().remove(tenant);
+    /// Forgets tenants that are gone, with all that they have used.
+    fn keep_known(&self, view: &CatalogView) {
+        let is_gone = |tenant: &TenantId| view.tenant_state(tenant).is_none();
+        if self.tenants.read().keys().any(is_gone) {
+            self.tenants.write().retain(|tenant, _| !is_gone(tenant));
+        }
     }
 
     fn set_stored(&self, bytes: &BTreeMap<StoredKey, u64>) {
@@ -307,6 +310,7 @@ pub(crate) fn tally(core: &Core) {
     let limited = view.quotas.values().filter(|record| record.quota.get(Limit::StoredBytes).is_some());
     let begun = core.stored.begin_tally(limited.map(|record| (record.tenant.clone(), record.topic.clone())));
     let bytes = stored(core, &view);
+    core.usage.keep_known(&view);
     core.usage.set_stored(&bytes);
     core.stored.end_tally(begun, |key| bytes.get(key).copied().unwrap_or_default());
     *core.stored_here.lock() = bytes;

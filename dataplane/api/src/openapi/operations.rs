@@ -607,7 +607,7 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[],
         body: Body::None,
         answers: &[answer(200, "The limits; what is absent is not limited.", Shape::Json(shape::<QuotaView>))],
-        refusals: &[NO_TENANT, PANIC],
+        refusals: &[NO_TENANT, PANIC, UNCONFIRMED],
     },
     Operation {
         route: Route::TenantQuota,

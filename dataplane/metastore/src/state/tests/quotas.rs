@@ -1,6 +1,6 @@
 //! Limits of tenants and topics.
 
-use veena_contract::{FeatureLevel, Limit, Quota, QuotaScope};
+use veena_contract::{FeatureLevel, Limit, Quota, QuotaScope, TenantState};
 
 use super::*;
 
@@ -10,6 +10,14 @@ fn set(topic: Option<&str>, quota: Quota, revision: Option<u64>) -> Command {
 
 fn topics(topics: u64, partitions: u64) -> Quota {
     Quota { topics: Some(topics), partitions: Some(partitions), ..Quota::default() }
+}
+
+fn other() -> TenantId {
+    TenantId::parse("other").expect("a name")
+}
+
+fn put_other() -> Command {
+    Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 1 }
 }
 
 fn exceeded(limit: Limit, current: u64, allowed: u64) -> Result<(), CommandError> {
@@ -30,7 +38,8 @@ fn a_tenant_has_as_many_topics_and_partitions_as_its_limits_say() {
     state.apply(delete("b", 2)).expect("deleted");
     let large = TopicRecord { partitions: 5, ..record("d", 4) };
     assert_eq!(state.apply(Command::CreateTopic { topic: large, attach: None }), exceeded(Limit::Partitions, 8, 7));
-    let others = TopicRecord { tenant: TenantId::parse("other").expect("a name"), partitions: 100, ..record("d", 4) };
+    state.apply(put_other()).expect("another tenant");
+    let others = TopicRecord { tenant: other(), partitions: 100, ..record("d", 4) };
     state.apply(Command::CreateTopic { topic: others, attach: None }).expect("another tenant has its own limits, here none");
     state.apply(set(None, topics(0, 0), None)).expect("limits below what there is");
     assert_eq!(state.view().topics.len(), 2, "nothing is taken away by a limit");
@@ -61,9 +70,9 @@ fn a_revision_is_applied_once_and_never_after_a_newer_one() {
     let mut state = State::default();
     state.apply(set(None, topics(2, 7), Some(5))).expect("any first revision");
     state.apply(set(None, topics(2, 7), Some(5))).expect("the same again");
-    let stale = |asked| Err(CommandError::StaleRevision { asked, applied: 5 });
-    assert_eq!(state.apply(set(None, topics(3, 7), Some(5))), stale(5), "another one of the same number");
-    assert_eq!(state.apply(set(None, topics(2, 7), Some(4))), stale(4));
+    let another = state.apply(set(None, topics(3, 7), Some(5)));
+    assert_eq!(another, Err(CommandError::RevisionTaken { revision: 5 }), "another one of the same number");
+    assert_eq!(state.apply(set(None, topics(2, 7), Some(4))), Err(CommandError::RevisionPassed { given: 4, applied: 5 }));
     state.apply(set(None, Quota::default(), None)).expect("the next one");
     assert_eq!(state.view().quota(&tenant(), None).expect("it is kept that there were limits").revision, 6);
     state.apply(create("a", 1)).expect("no limits any more");
@@ -98,8 +107,10 @@ fn only_operators_set_limits_and_only_newer_members_read_them() {
         is_root: false,
         created_at_ms: 1,
         updated_at_ms: 1,
+        revision: 0,
     };
-    let strangers = UserRecord { tenant: TenantId::parse("other").expect("a name"), ..user("eve", true) };
+    state.apply(put_other()).expect("another tenant");
+    let strangers = UserRecord { tenant: other(), ..user("eve", true) };
     for user in [user("ann", true), user("joe", false), strangers.clone()] {
         state.apply(Command::CreateUser { user }).expect("created");
     }
@@ -109,9 +120,30 @@ fn only_operators_set_limits_and_only_newer_members_read_them() {
         matches!(state.apply_by(strangers.actor(), own), Err(CommandError::Forbidden { .. })),
         "an admin of another tenant is no operator"
     );
-    assert_eq!(state.level(), FeatureLevel::USERS);
     state.apply_by(user("ann", true).actor(), set(None, topics(1, 1), None)).expect("an operator");
-    assert_eq!(state.level(), FeatureLevel::TENANTS);
+    let mut other = State::default();
+    assert_eq!(other.level(), FeatureLevel::FIRST);
+    other.apply(set(None, topics(1, 1), None)).expect("limits");
+    assert_eq!(other.level(), FeatureLevel::TENANTS);
     assert_eq!(set(None, topics(1, 1), None).level(), FeatureLevel::TENANTS);
     assert_eq!(State::from_dump(&state.dump()).expect("reads").view().quotas, state.view().quotas);
+}
+
+#[test]
+fn limits_are_of_tenants_that_are_there_and_go_with_them() {
+    let mut state = State::default();
+    let quota = |topic: Option<&str>| Command::SetQuota {
+        tenant: other(),
+        topic: topic.map(name),
+        quota: Box::new(Quota { stored_bytes: Some(1), ..Quota::default() }),
+        revision: None,
+    };
+    assert_eq!(state.apply(quota(None)), Err(CommandError::TenantNotFound));
+    state.apply(put_other()).expect("a tenant");
+    state.apply(quota(None)).expect("limits");
+    state.apply(set(None, topics(1, 3), None)).expect("those of another");
+    state.apply(Command::DeleteTenant { tenant: other(), at_ms: 2 }).expect("going");
+    assert_eq!(state.apply(quota(None)), Err(CommandError::TenantDeleting));
+    state.apply(Command::TenantGone { tenant: other(), created_at_ms: 1 }).expect("gone");
+    assert!(state.view().quota(&other(), None).is_none() && state.view().quota(&tenant(), None).is_some());
 }
