@@ -31,7 +31,9 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let effect = match (error.effect, error.status) {
             (Effect::Possible, _) => "it may have been done (effect: possible): look before you repeat it",
-            (Effect::None, Some(401)) => "nothing was done (effect: none); say who you are with -u NAME, and the password of that user",
+            (Effect::None, Some(401)) => {
+                "nothing was done (effect: none); say who you are with -u NAME and the password of that user, or with a key in VEENA_API_KEY"
+            }
             (Effect::None, None) => "nothing was done (effect: none); is a node running there? (veena dev starts one, -s names another)",
             (Effect::None, _) => "nothing was done (effect: none)",
         };

@@ -9,6 +9,7 @@ mod directory;
 mod edge_cases;
 mod faults;
 mod field_cases;
+mod keys;
 mod lives;
 mod local_cluster;
 mod log_tools;
@@ -18,9 +19,6 @@ mod rolling;
 mod stall;
 mod stops;
 mod support;
-<<<<<<< HEAD
-mod tls;
-=======
 mod tenants;
->>>>>>> 235bb0b (docs, tests: tenants, how they are managed, and two of a cluster that never notice each other)
+mod tls;
 mod users;

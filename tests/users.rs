@@ -43,11 +43,11 @@ pub(crate) fn topic(name: &str) -> CreateTopic {
     CreateTopic { name: name.to_owned(), partitions: Some(1), ..CreateTopic::default() }
 }
 
-fn status<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Option<u16> {
+pub(crate) fn status<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Option<u16> {
     answer.expect_err("refused").status
 }
 
-async fn send(client: &Client, topic: &str) -> Result<(), ClientError> {
+pub(crate) async fn send(client: &Client, topic: &str) -> Result<(), ClientError> {
     client.produce(topic, "m".into(), &ProduceOptions::default()).await.map(drop)
 }
 
@@ -169,13 +169,18 @@ async fn a_user_of_a_cluster_is_known_at_every_node_and_has_one_root_admin() {
 
 /// Runs a command as a user; what it printed, or what it said and its exit code.
 pub(crate) async fn veena(node: &NodeProcess, who: &[(&str, &str)], line: &str) -> Result<String, (i32, String)> {
+    veena_told(node, who, line).await.map(|(printed, _)| printed)
+}
+
+/// As `veena`, with what it said beside.
+pub(crate) async fn veena_told(node: &NodeProcess, who: &[(&str, &str)], line: &str) -> Result<(String, String), (i32, String)> {
     let mut command = Command::new(BIN);
     command.args(line.split_whitespace()).env("VEENA_ADDR", format!("http://{}", node.addr()));
-    command.env_remove("VEENA_USER").env_remove("VEENA_PASSWORD").envs(who.iter().copied());
+    command.env_remove("VEENA_USER").env_remove("VEENA_PASSWORD").env_remove("VEENA_API_KEY").envs(who.iter().copied());
     let output = command.stdin(Stdio::null()).output().await.expect("the command ends");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     match output.status.code() {
-        Some(0) => Ok(text(output.stdout)),
+        Some(0) => Ok((text(output.stdout), text(output.stderr))),
         code => Err((code.unwrap_or(-1), text(output.stderr))),
     }
 }

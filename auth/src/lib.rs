@@ -3,6 +3,7 @@
 //! - [`secret`]: values that no log, error or answer may show.
 //! - [`authenticator`]: from an `Authorization` header to a user's name. It puts these together: [`basic`] reads the header, a [`Username`]
 //!   and a [`password`] are what stands in it, `verified` remembers what a check found, `throttle` bounds failures, `permits` bounds computations.
+//! - [`apikey`]: keys of service accounts, which need no password hash and nothing remembered.
 //! - [`policy`]: what a user may do, given their [`Grants`], and why.
 //! - [`cluster_secret`]: the one secret of a cluster, and what is derived from it.
 //! - [`tls`]: how nodes of a cluster prove to each other that they know it.
@@ -11,6 +12,7 @@
 //!
 //! This crate must never format a secret, and never compare one but in constant time.
 
+pub mod apikey;
 pub mod authenticator;
 pub mod basic;
 pub mod client_tls;
@@ -25,6 +27,7 @@ mod throttle;
 pub mod tls;
 mod verified;
 
+pub use apikey::{ApiKey, InvalidApiKey, KeyKind};
 pub use authenticator::{AuthError, Authenticator};
 pub use basic::{Credentials, InvalidBasic};
 pub use cluster_secret::{ClusterSecret, ClusterSecretError, ClusterSecrets, SecretId};

@@ -18,15 +18,30 @@ pub struct Principal {
     pub is_root: bool,
     /// What was granted to them.
     pub grants: Grants,
+    /// What the key allows that they sign in with, if it is not for all that they may. It takes away and never gives: whatever is decided
+    /// takes a reason without the scopes, and that they allow it too.
+    pub scopes: Option<Grants>,
 }
 
 impl Principal {
-    /// Why they may do everything, if they may.
+    /// Why they may do everything, if they may, whatever the scopes allow.
     fn everything(&self) -> Option<Reason> {
         if self.is_root {
             return Some(Reason::Root);
         }
         self.grants.has_admin().then_some(Reason::Admin)
+    }
+
+    /// Do the scopes allow what only an admin may?
+    fn scopes_allow_all(&self) -> bool {
+        self.scopes.as_ref().is_none_or(Grants::has_admin)
+    }
+
+    /// Do the scopes allow an action, of those that are meant, on the topic?
+    fn scopes_allow(&self, topic: &TopicName, is_meant: impl Fn(Action) -> bool) -> bool {
+        let Some(scopes) = self.scopes.as_ref().filter(|scopes| !scopes.has_admin()) else { return true };
+        let mut meant = scopes.iter().filter(|scope| is_meant(scope.action())).flat_map(veena_contract::Grant::patterns);
+        meant.any(|pattern| pattern.matches(topic.as_str()))
     }
 
     fn grant(&self, topic: &TopicName, is_meant: impl Fn(Action) -> bool) -> Option<Reason> {
@@ -108,7 +123,7 @@ pub fn decide(principal: &Principal, action: Action, topic: &TopicName) -> Decis
         return may_administer(principal);
     }
     let reason = principal.everything().or_else(|| principal.grant(topic, |granted| granted == action));
-    reason.ok_or(Denied::Action(action))
+    reason.filter(|_| principal.scopes_allow(topic, |allowed| allowed == action)).ok_or(Denied::Action(action))
 }
 
 /// May they see the topic: its settings, its schemas, its children?
@@ -117,15 +132,17 @@ pub fn decide(principal: &Principal, action: Action, topic: &TopicName) -> Decis
 /// [`Denied`]: no.
 pub fn may_see(principal: &Principal, topic: &TopicName, owner: Option<&str>) -> Decision {
     let reason = principal.everything().or_else(|| principal.owns(owner)).or_else(|| principal.grant(topic, |_| true));
-    reason.ok_or(Denied::NoGrant)
+    reason.filter(|_| principal.scopes_allow(topic, |_| true)).ok_or(Denied::NoGrant)
 }
 
-/// May they change the topic, delete it, attach it? A topic that nobody owns is the admins'.
+/// May they change the topic, delete it, attach it? A topic that nobody owns is the admins'. With a key that has scopes only what the key could
+/// create.
 ///
 /// # Errors
 /// [`Denied`]: no.
-pub fn may_manage(principal: &Principal, owner: Option<&str>) -> Decision {
-    principal.everything().or_else(|| principal.owns(owner)).ok_or(Denied::NotOwner)
+pub fn may_manage(principal: &Principal, topic: &TopicName, owner: Option<&str>) -> Decision {
+    let reason = principal.everything().or_else(|| principal.owns(owner));
+    reason.filter(|_| principal.scopes_allow(topic, |allowed| allowed == Action::Create)).ok_or(Denied::NotOwner)
 }
 
 /// May they manage the users of their tenant?
@@ -133,7 +150,7 @@ pub fn may_manage(principal: &Principal, owner: Option<&str>) -> Decision {
 /// # Errors
 /// [`Denied`]: no.
 pub fn may_administer(principal: &Principal) -> Decision {
-    principal.everything().ok_or(Denied::NotAdmin)
+    principal.everything().filter(|_| principal.scopes_allow_all()).ok_or(Denied::NotAdmin)
 }
 
 /// May they manage the cluster and its tenants? That is for the admins of the tenant `default`.
@@ -157,7 +174,7 @@ pub fn may_see_counters(principal: &Principal) -> Decision {
 /// # Errors
 /// [`Denied::NotRoot`]: no.
 pub fn may_copy_metadata(principal: &Principal) -> Decision {
-    if principal.is_root && principal.tenant.is_default() {
+    if principal.is_root && principal.tenant.is_default() && principal.scopes_allow_all() {
         return Ok(Reason::Root);
     }
     Err(if principal.tenant.is_default() { Denied::NotRoot } else { Denied::NotOperator })
@@ -181,14 +198,17 @@ pub struct NotHeld {
 pub fn can_confer(granter: &Principal, grants: &Grants) -> Result<(), NotHeld> {
     for grant in grants.iter() {
         let action = grant.action();
-        if action == Action::Admin && !granter.is_root {
+        if action == Action::Admin && !(granter.is_root && granter.scopes_allow_all()) {
             return Err(NotHeld { action, pattern: None });
         }
-        if granter.everything().is_some() {
-            continue;
-        }
-        let held = || granter.grants.iter().filter(|held| held.action() == action).flat_map(|held| held.patterns());
-        if let Some(missing) = grant.patterns().iter().find(|given| !held().any(|held| held.covers(given))) {
+        let holds = |held: &Grants, given: &Pattern| {
+            held.iter().filter(|held| held.action() == action).flat_map(|held| held.patterns()).any(|held| held.covers(given))
+        };
+        let may_give = |given: &Pattern| {
+            let is_held = granter.everything().is_some() || holds(&granter.grants, given);
+            is_held && granter.scopes.as_ref().is_none_or(|scopes| scopes.has_admin() || holds(scopes, given))
+        };
+        if let Some(missing) = grant.patterns().iter().find(|given| !may_give(given)) {
             return Err(NotHeld { action, pattern: Some(missing.clone()) });
         }
     }
@@ -216,11 +236,13 @@ mod tests {
             username: Username::parse("joe").expect("a name"),
             is_root: false,
             grants: grants(of),
+            scopes: None,
         }
     }
 
     fn root() -> Principal {
-        Principal { tenant: TenantId::default_tenant(), username: Username::root(), is_root: true, grants: Grants::none() }
+        let (tenant, username) = (TenantId::default_tenant(), Username::root());
+        Principal { tenant, username, is_root: true, grants: Grants::none(), scopes: None }
     }
 
     fn topic(text: &str) -> TopicName {
@@ -250,7 +272,7 @@ mod tests {
                 assert_eq!(decide(&admin, action, &topic("t")), Ok(why.clone()));
             }
             assert_eq!(may_see(&admin, &topic("t"), None), Ok(why.clone()));
-            assert_eq!(may_manage(&admin, Some("ann")), Ok(why.clone()));
+            assert_eq!(may_manage(&admin, &topic("t"), Some("ann")), Ok(why.clone()));
             assert_eq!(may_administer(&admin), Ok(why));
         }
         let joe = user(&[("produce", &["*"]), ("consume", &["*"]), ("create", &["*"])]);
@@ -274,9 +296,9 @@ mod tests {
     #[test]
     fn an_owner_manages_and_sees_a_topic_and_a_grant_only_shows_it() {
         let joe = user(&[("consume", &["a*"])]);
-        assert_eq!(may_manage(&joe, Some("joe")), Ok(Reason::Owner));
-        assert_eq!(said(&may_manage(&joe, Some("ann"))), "only the topic owner or an admin may modify this topic");
-        assert_eq!(may_manage(&joe, None), Err(Denied::NotOwner), "what nobody owns is the admins'");
+        assert_eq!(may_manage(&joe, &topic("t"), Some("joe")), Ok(Reason::Owner));
+        assert_eq!(said(&may_manage(&joe, &topic("t"), Some("ann"))), "only the topic owner or an admin may modify this topic");
+        assert_eq!(may_manage(&joe, &topic("t"), None), Err(Denied::NotOwner), "what nobody owns is the admins'");
         assert_eq!(may_see(&joe, &topic("b"), Some("joe")), Ok(Reason::Owner));
         assert!(matches!(may_see(&joe, &topic("ab"), Some("ann")), Ok(Reason::Grant { .. })));
         assert_eq!(said(&may_see(&joe, &topic("b"), Some("ann"))), "no grant on this topic");
@@ -304,6 +326,35 @@ mod tests {
         assert_eq!((error.action, error.pattern), (Action::Admin, None));
         assert_eq!(can_confer(&user(&[("admin", &[])]), &grants(&[("create", &["*"])])), Ok(()));
         assert_eq!(can_confer(&root(), &everything), Ok(()));
+    }
+
+    #[test]
+    fn scopes_take_away_and_never_give() {
+        let scoped = |of: &[(&str, &[&str])], scopes: &[(&str, &[&str])]| Principal { scopes: Some(grants(scopes)), ..user(of) };
+        let admin: &[(&str, &[&str])] = &[("admin", &[])];
+        let joe = scoped(&[("produce", &["a*"]), ("consume", &["*"])], &[("produce", &["ab", "b"]), ("create", &["own*"])]);
+        assert!(decide(&joe, Action::Produce, &topic("ab")).is_ok());
+        assert_eq!(decide(&joe, Action::Produce, &topic("a")), Err(Denied::Action(Action::Produce)), "not in the scopes");
+        assert_eq!(decide(&joe, Action::Produce, &topic("b")), Err(Denied::Action(Action::Produce)), "not granted");
+        assert_eq!(decide(&joe, Action::Consume, &topic("ab")), Err(Denied::Action(Action::Consume)));
+        assert_eq!(decide(&joe, Action::Create, &topic("own")), Err(Denied::Action(Action::Create)));
+        assert!(may_see(&joe, &topic("ab"), None).is_ok());
+        assert_eq!(may_see(&joe, &topic("c"), Some("joe")), Err(Denied::NoGrant), "an owner's key shows what it is for");
+        assert_eq!(may_manage(&joe, &topic("own"), Some("joe")), Ok(Reason::Owner));
+        assert_eq!(may_manage(&joe, &topic("ab"), Some("joe")), Err(Denied::NotOwner), "a key to produce deletes nothing");
+        assert_eq!(may_administer(&scoped(&[], admin)), Err(Denied::NotAdmin));
+
+        let reader = scoped(admin, &[("consume", &["t"])]);
+        assert_eq!(decide(&reader, Action::Consume, &topic("t")), Ok(Reason::Admin));
+        assert_eq!(decide(&reader, Action::Produce, &topic("t")), Err(Denied::Action(Action::Produce)));
+        assert_eq!(may_administer(&reader), Err(Denied::NotAdmin));
+        assert_eq!(may_manage(&reader, &topic("t"), None), Err(Denied::NotOwner));
+        assert!(
+            can_confer(&reader, &grants(&[("consume", &["t"])])).is_ok() && can_confer(&reader, &grants(&[("consume", &["u"])])).is_err()
+        );
+        assert_eq!(may_administer(&scoped(admin, admin)), Ok(Reason::Admin));
+        let root = Principal { scopes: Some(Grants::none()), ..root() };
+        assert!(may_copy_metadata(&root).is_err() && can_confer(&root, &grants(admin)).is_err() && may_administer(&root).is_err());
     }
 
     proptest! {

@@ -1,8 +1,10 @@
 //! The commands.
 
+mod account;
 mod admin;
 pub mod bench;
 mod cluster;
+mod key;
 mod lives;
 mod local_cluster;
 mod log;
@@ -44,15 +46,15 @@ pub struct Cli {
 pub const SERVER: &str = "http://127.0.0.1:7942";
 /// Commands for which flags of all others mean nothing, with those flags.
 const WITHOUT: [(&str, &[&str]); 6] = [
-    ("dev", &["server", "ca_file", "user", "password_file", "json"]),
-    ("node", &["server", "ca_file", "user", "password_file", "json"]),
+    ("dev", &["server", "ca_file", "user", "password_file", "key_file", "json"]),
+    ("node", &["server", "ca_file", "user", "password_file", "key_file", "json"]),
     ("log", OF_SERVERS),
     ("cluster restore", OF_SERVERS),
     ("cluster recover", OF_SERVERS),
     ("cluster rejoin", OF_SERVERS),
 ];
 /// What says where a node is, and who speaks to it.
-const OF_SERVERS: &[&str] = &["server", "ca_file", "user", "password_file"];
+const OF_SERVERS: &[&str] = &["server", "ca_file", "user", "password_file", "key_file"];
 
 impl Cli {
     /// Reads a command line. A flag that would do nothing is refused.
@@ -152,6 +154,14 @@ pub enum Command {
     /// Create, list, suspend and delete tenants.
     #[command(subcommand)]
     Tenant(tenant::TenantCommand),
+    /// Create, list, change and delete service accounts, and say what they may do.
+    #[command(subcommand)]
+    Account(account::AccountCommand),
+    /// Create, list and delete the keys that service accounts sign in with.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
+    /// Say as whom the node knows you, and what you may do.
+    Whoami,
     /// Show and set what tenants may use.
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
@@ -186,6 +196,9 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Topic(command) => topic::run(&global, command).await,
             Command::User(args) => user::run(&global, args).await,
             Command::Tenant(command) => tenant::run(&global, command).await,
+            Command::Account(command) => account::run(&global, command).await,
+            Command::Key(command) => key::run(&global, command).await,
+            Command::Whoami => key::whoami(&global).await,
             Command::Quota(command) => quota::run(&global, command).await,
             Command::Usage(args) => quota::usage(&global, args).await,
             Command::Pub(args) => produce::run(&global, args).await,
@@ -245,6 +258,7 @@ mod tests {
             "node --json",
             "node -u joe",
             "dev --password-file x",
+            "dev --key-file x",
             "serve --json",
             "log verify -s x .",
             "log -s x verify .",

@@ -73,7 +73,7 @@ pub struct GrantArgs {
     /// What the user may do, and to which topics: ACTION:PATTERN,PATTERN. Actions are produce, consume and create; a pattern is a name, or the
     /// beginning of names and a *. Or admin, for everything. May be given several times.
     #[arg(long, value_parser = grant, value_name = "GRANT")]
-    grant: Vec<Grant>,
+    pub(super) grant: Vec<Grant>,
 }
 
 /// Where a new password is.
@@ -85,7 +85,7 @@ pub struct NewPasswordArgs {
 }
 
 /// Reads `action:pattern,pattern`. What is a good action or pattern is the server's to say.
-fn grant(text: &str) -> Result<Grant, String> {
+pub(super) fn grant(text: &str) -> Result<Grant, String> {
     let (action, patterns) = match text.split_once(':') {
         Some((action, patterns)) => (action, patterns.split(',').map(str::to_owned).collect()),
         None => (text, Vec::new()),
@@ -220,11 +220,16 @@ fn rights(user: &User) -> String {
     if user.root {
         return "do everything, for good".to_owned();
     }
+    may(&user.grants)
+}
+
+/// What grants allow, in words.
+pub(super) fn may(grants: &[Grant]) -> String {
     let right = |grant: &Grant| match grant.action.as_str() {
         "admin" => "do everything".to_owned(),
         action => format!("{action} {}", grant.patterns.join(",")),
     };
-    if user.grants.is_empty() { "do nothing".to_owned() } else { user.grants.iter().map(right).collect::<Vec<_>>().join("; ") }
+    if grants.is_empty() { "do nothing".to_owned() } else { grants.iter().map(right).collect::<Vec<_>>().join("; ") }
 }
 
 #[cfg(test)]

@@ -97,7 +97,16 @@ async fn revoked(call: &Call<'_>, topic: &TopicName) -> Problem {
         if let Err(problem) = call.caller.renewed(call.state).and_then(|caller| caller.may(Action::Consume, topic)) {
             return problem;
         }
-        call.state.parts.catalog.changed(seen).await;
+        // A key ends by itself, without a change.
+        if let Some(left) = call.caller.key().and_then(|key| key.expires_at_ms) {
+            let left_ms = left.saturating_sub(call.state.parts.clock.now_ms()).max(1);
+            let changed = call.state.parts.catalog.changed(seen);
+            if tokio::time::timeout(Duration::from_millis(left_ms), changed).await.is_err() {
+                continue;
+            }
+        } else {
+            call.state.parts.catalog.changed(seen).await;
+        }
         // Of many changes the parked look at all at once.
         tokio::time::sleep(Duration::from_millis(limits::REVOCATION_LOOK_MS)).await;
     }

@@ -23,7 +23,8 @@ use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
 use crate::{
-    ack, backup, children, cluster, consume, health, produce, produce_batch, quota, sign_in, tenants, topic_patch, topics, usage, users,
+    accounts, ack, backup, children, cluster, consume, health, produce, produce_batch, quota, sign_in, tenants, topic_patch, topics, usage,
+    users,
 };
 
 /// One request on its way to a handler.
@@ -39,6 +40,8 @@ pub(crate) struct Call<'a> {
     pub(crate) second: Cow<'a, str>,
     /// The tenant named in the path, as written there.
     pub(crate) named_tenant: Cow<'a, str>,
+    /// The key named in the path, as written there.
+    pub(crate) third: Cow<'a, str>,
 }
 
 impl Call<'_> {
@@ -168,8 +171,8 @@ async fn admit_and_dispatch(
     {
         return Err(cluster::taken_out(reason));
     }
-    let (topic, second, named_tenant) = (matched.topic, matched.second, matched.tenant);
-    let mut call = Call { state, conn, parts, caller, is_limited: false, topic, second, named_tenant };
+    let (topic, second, named_tenant, third) = (matched.topic, matched.second, matched.tenant, matched.third);
+    let mut call = Call { state, conn, parts, caller, is_limited: false, topic, second, named_tenant, third };
     rights::check(&call, need)?;
     confirm_topic(&call).await?;
     rights::check_topic(&call, need)?;
@@ -248,6 +251,15 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::TenantUsers, _) => Box::pin(tenants::users(call)).await,
         (Route::TenantUser, Verb::Delete) => Box::pin(tenants::delete_user(call)).await,
         (Route::TenantUser, _) => Box::pin(tenants::put_user(call, body)).await,
+        (Route::Accounts, Verb::Post) => Box::pin(accounts::create(call, body)).await,
+        (Route::Accounts, _) => Ok(accounts::list(call)),
+        (Route::Account, Verb::Delete) => Box::pin(accounts::delete(call)).await,
+        (Route::Account, _) => Box::pin(accounts::describe(call)).await,
+        (Route::AccountGrants, _) => Box::pin(accounts::set_grants(call, body)).await,
+        (Route::Keys, Verb::Post) => Box::pin(accounts::create_key(call, body)).await,
+        (Route::Keys, _) => Box::pin(accounts::list_keys(call)).await,
+        (Route::Key, _) => Box::pin(accounts::delete_key(call)).await,
+        (Route::Whoami, _) => Ok(accounts::whoami(call)),
         (Route::TenantQuota, Verb::Put) => Box::pin(quota::set(call, body)).await,
         (Route::TenantQuota, _) => Box::pin(quota::describe(call)).await,
         (Route::AdminUsage, _) => Ok(Box::pin(usage::all(call)).await),

@@ -3,6 +3,7 @@
 //! One resource a file, thin handlers: parse, ask the engine or the catalog, encode. This crate never touches a disk, never decides where a
 //! message goes and never destroys anything; it holds no state of its own beyond counters, caches of compiled schemas and the connections.
 
+mod accounts;
 mod ack;
 mod answer;
 mod backup;
@@ -24,6 +25,7 @@ mod headers;
 mod health;
 mod io;
 mod json;
+mod key_uses;
 mod message_json;
 mod metrics;
 mod node_status;

@@ -285,8 +285,10 @@ impl From<CommandError> for Problem {
             CommandError::PartitionsMustGrow { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
             CommandError::Forbidden { why: Forbidden::TenantSuspended } => (StatusCode::FORBIDDEN, ErrorCode::TenantSuspended),
             CommandError::Forbidden { .. } => (StatusCode::FORBIDDEN, ErrorCode::Forbidden),
-            CommandError::UserNotFound | CommandError::TenantNotFound => (StatusCode::NOT_FOUND, ErrorCode::NotFound),
-            CommandError::UserExists => (StatusCode::CONFLICT, ErrorCode::AlreadyExists),
+            CommandError::UserNotFound | CommandError::TenantNotFound | CommandError::AccountNotFound => {
+                (StatusCode::NOT_FOUND, ErrorCode::NotFound)
+            }
+            CommandError::UserExists | CommandError::AccountExists => (StatusCode::CONFLICT, ErrorCode::AlreadyExists),
             CommandError::UserChanged
             | CommandError::RevisionPassed { .. }
             | CommandError::RevisionTaken { .. }

@@ -8,7 +8,8 @@ use veena_auth::{
     may_operate, may_see, may_see_counters,
 };
 use veena_contract::{
-    Actor, CatalogView, ErrorCode, Forbidden, Grants, TenantId, TenantState, TopicName, TopicRecord, UserRecord, Username,
+    Actor, CatalogView, ErrorCode, Forbidden, Grants, KeyRecord, StoredHash, TenantId, TenantState, TopicName, TopicRecord, UserRecord,
+    Username,
 };
 
 use crate::catalog;
@@ -50,8 +51,8 @@ pub(crate) enum Need {
 pub(crate) enum Caller {
     /// Security is off, or the route is open: nobody was asked for.
     Anybody,
-    /// This user.
-    User(Arc<UserRecord>, Principal),
+    /// This user, or this service account with one of its keys.
+    User(Arc<UserRecord>, Principal, Option<Arc<KeyRecord>>),
 }
 
 impl Caller {
@@ -61,16 +62,31 @@ impl Caller {
     /// There is no such user any more, or the password is another; or nobody of the user's tenant may do anything now.
     pub(crate) fn of(state: &ApiState, known: &UserRecord) -> Result<Self, Problem> {
         let view = state.view();
-        let record = view.user(&known.tenant, &known.username).filter(|record| record.hash == known.hash);
-        let record = Arc::clone(record.ok_or_else(Problem::unauthenticated)?);
+        let is_same = |record: &&Arc<UserRecord>| record.kind == known.kind && record.hash == known.hash;
+        let record = view.user(&known.tenant, &known.username).filter(is_same);
+        Self::from_record(&view, record.ok_or_else(Problem::unauthenticated)?, None)
+    }
+
+    /// The service account of this key, as this view knows it.
+    ///
+    /// # Errors
+    /// There is no such key any more, or it has expired; or the tenant is suspended.
+    pub(crate) fn of_key(view: &CatalogView, known: &KeyRecord, now_ms: u64) -> Result<Self, Problem> {
+        let key = view.key(&known.id).filter(|key| ***key == *known && !key.is_expired(now_ms)).ok_or_else(Problem::unauthenticated)?;
+        let account = view.user(&key.tenant, &key.username).filter(|user| !user.is_person()).ok_or_else(Problem::unauthenticated)?;
+        Self::from_record(view, account, Some(key))
+    }
+
+    fn from_record(view: &CatalogView, record: &Arc<UserRecord>, key: Option<&Arc<KeyRecord>>) -> Result<Self, Problem> {
         match view.tenant_state(&record.tenant) {
             Some(TenantState::Active) => {}
             Some(TenantState::Suspended) => return Err(Problem::tenant_suspended()),
             Some(TenantState::Deleting) | None => return Err(Problem::unauthenticated()),
         }
         let (tenant, username, grants) = (record.tenant.clone(), record.username.clone(), record.grants.clone());
-        let principal = Principal { tenant, username, is_root: record.is_root, grants };
-        Ok(Self::User(record, principal))
+        let scopes = key.and_then(|key| key.scopes.clone());
+        let principal = Principal { tenant, username, is_root: record.is_root, grants, scopes };
+        Ok(Self::User(Arc::clone(record), principal, key.cloned()))
     }
 
     /// The same caller, as the newest view knows them.
@@ -80,7 +96,8 @@ impl Caller {
     pub(crate) fn renewed(&self, state: &ApiState) -> Result<Self, Problem> {
         match self {
             Self::Anybody => Ok(Self::Anybody),
-            Self::User(record, _) => Self::of(state, record),
+            Self::User(record, _, None) => Self::of(state, record),
+            Self::User(_, _, Some(key)) => Self::of_key(&state.view(), key, state.parts.clock.now_ms()),
         }
     }
 
@@ -88,7 +105,7 @@ impl Caller {
     pub(crate) fn username(&self) -> Option<&Username> {
         match self {
             Self::Anybody => None,
-            Self::User(record, _) => Some(&record.username),
+            Self::User(record, ..) => Some(&record.username),
         }
     }
 
@@ -96,7 +113,7 @@ impl Caller {
     pub(crate) fn tenant(&self) -> Option<&TenantId> {
         match self {
             Self::Anybody => None,
-            Self::User(record, _) => Some(&record.tenant),
+            Self::User(record, ..) => Some(&record.tenant),
         }
     }
 
@@ -104,7 +121,7 @@ impl Caller {
     pub(crate) fn actor(&self) -> Option<Actor> {
         match self {
             Self::Anybody => None,
-            Self::User(record, _) => Some(record.actor()),
+            Self::User(record, ..) => Some(record.actor()),
         }
     }
 
@@ -112,7 +129,7 @@ impl Caller {
     fn decided(&self, decision: impl FnOnce(&Principal) -> Decision) -> Result<(), Problem> {
         match self {
             Self::Anybody => Ok(()),
-            Self::User(_, principal) => Ok(decision(principal).map(drop)?),
+            Self::User(_, principal, _) => Ok(decision(principal).map(drop)?),
         }
     }
 
@@ -128,7 +145,7 @@ impl Caller {
 
     /// May they change the topic?
     pub(crate) fn may_manage(&self, topic: &TopicRecord) -> Result<(), Problem> {
-        self.decided(|principal| may_manage(principal, topic.owner.as_deref()))
+        self.decided(|principal| may_manage(principal, &topic.name, topic.owner.as_deref()))
     }
 
     /// May they manage the users of their tenant?
@@ -155,16 +172,31 @@ impl Caller {
     pub(crate) fn can_confer(&self, grants: &Grants) -> Result<(), Problem> {
         match self {
             Self::Anybody => Ok(()),
-            Self::User(_, principal) => Ok(can_confer(principal, grants)?),
+            Self::User(_, principal, _) => Ok(can_confer(principal, grants)?),
         }
     }
 
-    /// What is stored of the caller's password.
-    pub(crate) fn password(&self) -> Option<(&Arc<UserRecord>, PasswordHash)> {
+    /// The caller's record, if anybody was asked for.
+    pub(crate) fn record(&self) -> Option<&UserRecord> {
         match self {
             Self::Anybody => None,
-            Self::User(record, _) => Some((record, PasswordHash::try_from(&record.hash).ok()?)),
+            Self::User(record, ..) => Some(record),
         }
+    }
+
+    /// The key that the caller signs in with, if it is one.
+    pub(crate) fn key(&self) -> Option<&KeyRecord> {
+        match self {
+            Self::Anybody => None,
+            Self::User(_, _, key) => key.as_deref(),
+        }
+    }
+
+    /// Who the caller is and what is stored of their password, if they have one.
+    pub(crate) fn password(&self) -> Option<(Actor, &StoredHash, PasswordHash)> {
+        let record = self.record()?;
+        let stored = record.hash.as_ref()?;
+        Some((record.actor(), stored, PasswordHash::try_from(stored).ok()?))
     }
 }
 

@@ -79,6 +79,18 @@ routes! {
     TenantUsers "/v1/admin/tenants/{tenant}/users" [Get: Operator];
     /// One user of a tenant.
     TenantUser "/v1/admin/tenants/{tenant}/users/{user}" [Put: Operator, Delete: Operator];
+    /// Creates and lists service accounts.
+    Accounts "/v1/accounts" [Get: Admin, Post: Admin];
+    /// One service account.
+    Account "/v1/accounts/{account}" [Get: Admin, Delete: Admin];
+    /// What a service account may do.
+    AccountGrants "/v1/accounts/{account}/grants" [Put: Admin];
+    /// Creates and lists keys of a service account.
+    Keys "/v1/accounts/{account}/keys" [Get: Admin, Post: Admin];
+    /// One key.
+    Key "/v1/accounts/{account}/keys/{key}" [Delete: Admin];
+    /// Who is it that asks?
+    Whoami "/v1/whoami" [Get: User];
     /// The limits of any tenant.
     TenantQuota "/v1/admin/tenants/{tenant}/quota" [Get: Operator, Put: Operator];
     /// What every tenant has used.
@@ -161,16 +173,18 @@ pub(crate) struct Matched<'a> {
     pub(crate) route: Route,
     /// The topic (or parent) named in the path, or nothing.
     pub(crate) topic: Cow<'a, str>,
-    /// The child, the member, the partition, the user or the tenant named in the path, or nothing.
+    /// The child, the member, the partition, the user, the tenant or the account named in the path, or nothing.
     pub(crate) second: Cow<'a, str>,
     /// The tenant named in the path, or nothing.
     pub(crate) tenant: Cow<'a, str>,
+    /// The key named in the path, or nothing.
+    pub(crate) third: Cow<'a, str>,
 }
 
 impl<'a> Matched<'a> {
     /// A route whose path names a topic, something else, or neither.
     const fn new(route: Route, topic: Cow<'a, str>, second: Cow<'a, str>) -> Self {
-        Self { route, topic, second, tenant: Cow::Borrowed("") }
+        Self { route, topic, second, tenant: Cow::Borrowed(""), third: Cow::Borrowed("") }
     }
 }
 
@@ -186,6 +200,8 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/v1/cluster/moves" => plain(Route::ClusterMoves),
             "/v1/cluster/backup" => plain(Route::ClusterBackup),
             "/v1/users" => plain(Route::Users),
+            "/v1/accounts" => plain(Route::Accounts),
+            "/v1/whoami" => plain(Route::Whoami),
             "/v1/quota" => plain(Route::Quota),
             "/v1/usage" => plain(Route::Usage),
             "/v1/admin/usage" => plain(Route::AdminUsage),
@@ -193,7 +209,10 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             _ if path.starts_with("/v1/admin/") => find_in_tenants(path.strip_prefix("/v1/admin/tenants/")?),
             _ => match path.strip_prefix("/v1/users/") {
                 Some(rest) => find_in_users(rest),
-                None => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
+                None => match path.strip_prefix("/v1/accounts/") {
+                    Some(rest) => find_in_accounts(rest),
+                    None => find_in_cluster(path.strip_prefix("/v1/cluster/")?),
+                },
             },
         };
     };
@@ -263,6 +282,20 @@ fn find_in_users(rest: &str) -> Option<Matched<'_>> {
     Some(Matched::new(route, Cow::Borrowed(""), unescape_segment(second)?))
 }
 
+/// The routes of one service account.
+fn find_in_accounts(rest: &str) -> Option<Matched<'_>> {
+    let segments: Vec<&str> = rest.split('/').collect();
+    let (route, second, third) = match *segments.as_slice() {
+        [account] => (Route::Account, account, ""),
+        [account, "grants"] => (Route::AccountGrants, account, ""),
+        [account, "keys"] => (Route::Keys, account, ""),
+        [account, "keys", key] if !key.is_empty() => (Route::Key, account, key),
+        _ => return None,
+    };
+    let second = Some(second).filter(|second| !second.is_empty())?;
+    Some(Matched { third: unescape_segment(third)?, ..Matched::new(route, Cow::Borrowed(""), unescape_segment(second)?) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,15 +303,16 @@ mod tests {
     #[test]
     fn every_template_is_found_under_its_own_route() {
         for route in Route::ALL {
-            const OTHERS: [&str; 4] = ["{child}", "{member}", "{partition}", "{user}"];
+            const OTHERS: [&str; 5] = ["{child}", "{member}", "{partition}", "{user}", "{account}"];
             let path = OTHERS.iter().fold(route.template().replace("{topic}", "a.b"), |path, other| path.replace(other, "c"));
-            let path = path.replace("{tenant}", "acme");
+            let path = path.replace("{tenant}", "acme").replace("{key}", "k");
             let found = find(&path).expect("a served path");
             assert_eq!(found.tenant == "acme", route.template().contains("{tenant}"));
             assert_eq!(found.route, *route);
             assert_eq!(found.topic == "a.b", route.template().contains("{topic}"));
             let names_another = OTHERS.iter().any(|name| route.template().contains(name));
             assert_eq!(found.second == "c", names_another);
+            assert_eq!(found.third == "k", route.template().contains("{key}"));
         }
     }
 
@@ -311,6 +345,13 @@ mod tests {
             "/v1/admin/tenants/a/users/",
             "/v1/admin/tenants/a/users/b/c",
             "/v1/admin/tenants/a/topics",
+            "/v1/accounts/",
+            "/v1/accounts//keys",
+            "/v1/accounts/a/",
+            "/v1/accounts/a/b",
+            "/v1/accounts/a/keys/",
+            "/v1/accounts/a/keys/b/c",
+            "/v1/whoami/",
         ] {
             assert_eq!(find(path), None, "{path}");
         }

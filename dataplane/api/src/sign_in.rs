@@ -3,8 +3,8 @@
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use veena_auth::{AuthError, PasswordHash};
-use veena_contract::{Actor, Effect, ErrorCode, TenantState};
+use veena_auth::{ApiKey, AuthError, InvalidApiKey, KeyKind, PasswordHash};
+use veena_contract::{Actor, CatalogView, Effect, ErrorCode, TenantState};
 
 use crate::problem::Problem;
 use crate::rights::{Caller, Need};
@@ -20,18 +20,36 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
         return Err(Problem::security_stale());
     }
     let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    if let Some(key) = header.and_then(ApiKey::of_bearer) {
+        return by_key(state, key);
+    }
     let mut checked = None;
     let lookup = |actor: &Actor| {
         let view = state.view();
         // Of a tenant that goes nobody is known any more.
         let is_there = matches!(view.tenant_state(&actor.tenant), Some(TenantState::Active | TenantState::Suspended));
         checked = view.user(&actor.tenant, &actor.username).filter(|_| is_there).cloned();
-        PasswordHash::try_from(&checked.as_ref()?.hash).ok()
+        PasswordHash::try_from(checked.as_ref()?.hash.as_ref()?).ok()
     };
     state.parts.authenticator.authenticate(header, lookup).await?;
     // Whoever had to wait may be somebody else by now.
     let checked = checked.ok_or_else(Problem::unauthenticated)?;
     Caller::of(state, &checked)
+}
+
+/// Who signs in with this key? Whatever is wrong with it, nobody learns what. Nothing here waits, and what is not even a key is not looked up.
+fn by_key(state: &ApiState, key: Result<ApiKey, InvalidApiKey>) -> Result<Caller, Problem> {
+    let key = key.ok().filter(|key| key.kind() == KeyKind::Service).ok_or_else(Problem::unauthenticated)?;
+    let (view, now_ms) = (state.view(), state.parts.clock.now_ms());
+    let caller = key_holder(&view, &key, now_ms)?;
+    state.key_uses.note(&view, key.id(), now_ms);
+    Ok(caller)
+}
+
+/// The service account whose key this is.
+fn key_holder(view: &CatalogView, key: &ApiKey, now_ms: u64) -> Result<Caller, Problem> {
+    let record = view.key(&key.id()).filter(|record| key.is(&record.hash)).ok_or_else(Problem::unauthenticated)?;
+    Caller::of_key(view, record, now_ms)
 }
 
 fn is_open(state: &ApiState, route: Route) -> bool {
@@ -57,5 +75,70 @@ impl From<AuthError> for Problem {
             }
             AuthError::Unavailable => Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, text).effect(Effect::None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use veena_contract::{Grants, KeyRecord, TenantId, UserKind, UserRecord, Username, limits};
+
+    use super::*;
+    use crate::key_uses::KeyUses;
+
+    /// Printed, for whoever wants to know: `cargo nextest run --release --no-capture a_key_is_checked`.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
+    fn a_key_is_checked_among_as_many_as_there_may_be() {
+        const ACCOUNTS: usize = 10_000;
+        const SHOWN: usize = 997;
+        let (mut view, mut shown) = (CatalogView::default(), Vec::new());
+        for n in 0..ACCOUNTS {
+            let (tenant, username) = (TenantId::parse(&format!("t{n}")).expect("a tenant"), Username::parse("ci").expect("a name"));
+            let user = UserRecord {
+                tenant,
+                username,
+                kind: UserKind::Service,
+                hash: None,
+                grants: Grants::none(),
+                is_root: false,
+                created_at_ms: 1,
+                updated_at_ms: 1,
+            };
+            view.users.insert((user.tenant.clone(), user.username.clone()), Arc::new(user));
+        }
+        let accounts: Vec<Arc<UserRecord>> = view.users.values().cloned().collect();
+        for n in 0..limits::KEYS_MAX {
+            let key = ApiKey::random(KeyKind::Service).expect("random");
+            let account = &accounts[n % ACCOUNTS];
+            let (tenant, username, hash) = (account.tenant.clone(), account.username.clone(), key.hash());
+            let (scopes, created_by, description) = (None, None, None);
+            let record = KeyRecord {
+                id: key.id(),
+                tenant,
+                username,
+                hash,
+                scopes,
+                created_at_ms: 1,
+                created_by,
+                expires_at_ms: Some(9),
+                description,
+            };
+            view.keys.insert(key.id(), Arc::new(record));
+            if n % SHOWN == 0 {
+                shown.push(format!("Bearer {}", key.expose()));
+            }
+        }
+        let (uses, began, rounds) = (KeyUses::default(), Instant::now(), 200);
+        for header in (0..rounds).flat_map(|_| &shown) {
+            let key = ApiKey::of_bearer(header.as_bytes()).expect("of this scheme").expect("a key");
+            let caller = key_holder(&view, &key, 5).expect("known");
+            uses.note(&view, key.id(), 5);
+            assert!(caller.key().is_some());
+        }
+        let checks = u32::try_from(rounds * shown.len()).expect("few");
+        println!("one check among {} keys: {:?}", view.keys.len(), began.elapsed() / checks);
     }
 }

@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::config::ApiConfig;
 use crate::conn::{Identities, Users};
 use crate::contact::Contact;
+use crate::key_uses::KeyUses;
 use crate::metrics::Metrics;
 use crate::schema::Schemas;
 
@@ -53,6 +54,7 @@ pub struct Inner {
     pub(crate) identities: Identities,
     pub(crate) users: Users,
     pub(crate) contact: Contact,
+    pub(crate) key_uses: KeyUses,
     pub(crate) batch_budget: Budget,
     pub(crate) schemas: Schemas,
     /// Bounds what is logged of requests that failed.
@@ -76,6 +78,7 @@ impl ApiState {
             identities: Identities::default(),
             users: Users::default(),
             contact: Contact::default(),
+            key_uses: KeyUses::default(),
             batch_budget,
             schemas: Schemas::default(),
             failure_lines: Mutex::default(),

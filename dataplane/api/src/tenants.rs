@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use veena_auth::PasswordHash;
 use veena_client::bodies::{PasswordText, PutTenant, PutUser, Tenant, TenantList, User};
-use veena_contract::{CatalogView, Command, CommandError, StoredHash, TenantId, TenantRecord, TenantState, UserRecord, limits};
+use veena_contract::{CatalogView, Command, CommandError, StoredHash, TenantId, TenantRecord, TenantState, UserKind, UserRecord, limits};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
@@ -116,7 +116,7 @@ pub(crate) async fn users(call: &Call<'_>) -> Result<Answer, Problem> {
     let tenant = named(call)?;
     let view = view_with(call, &tenant).await?;
     find(&view, &tenant)?;
-    let users: Vec<User> = view.users_of(&tenant).map(|user| users::shape(user)).collect();
+    let users: Vec<User> = view.users_of(&tenant).filter(|user| user.is_person()).map(|user| users::shape(user)).collect();
     Ok(answer::json(StatusCode::OK, &users))
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn put_user(call: &Call<'_>, body: RequestBody) -> Result<Answe
 /// What is to be stored of a password; nothing if the user has it already, so that it may be said again.
 async fn new_hash(call: &Call<'_>, known: Option<&Arc<UserRecord>>, password: PasswordText) -> Result<Option<StoredHash>, Problem> {
     let authenticator = &call.state.parts.authenticator;
-    if let Some(stored) = known.and_then(|user| PasswordHash::try_from(&user.hash).ok())
+    if let Some(stored) = known.and_then(|user| PasswordHash::try_from(user.hash.as_ref()?).ok())
         && authenticator.is_of(stored, users::password(password.clone())?).await?
     {
         return Ok(None);
@@ -163,6 +163,7 @@ pub(crate) async fn delete_user(call: &Call<'_>) -> Result<Answer, Problem> {
     let (tenant, username) = (named(call)?, users::named(call)?);
     let view = view_with(call, &tenant).await?;
     find(&view, &tenant)?;
-    catalog::propose(call, |_| Ok(Command::DeleteUser { tenant: tenant.clone(), username: username.clone() })).await?;
+    catalog::propose(call, |_| Ok(Command::DeleteUser { tenant: tenant.clone(), username: username.clone(), kind: UserKind::Person }))
+        .await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

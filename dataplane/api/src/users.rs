@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use veena_auth::{AuthError, Password};
 use veena_client::bodies::{CreateUser, Grant, PasswordText, SetGrants, SetPassword, User};
-use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, StoredHash, UserRecord, Username, limits};
+use veena_contract::{CatalogView, Command, CommandError, GrantText, Grants, StoredHash, UserKind, UserRecord, Username, limits};
 
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
@@ -28,10 +28,11 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     if call.state.view().user(call.tenant(), &username).is_some() {
         return Err(CommandError::UserExists.into());
     }
-    let hash = call.state.parts.authenticator.hash(password).await?.into();
+    let hash = Some(call.state.parts.authenticator.hash(password).await?.into());
     let at_ms = call.state.parts.clock.now_ms();
-    let tenant = call.tenant().clone();
-    let user = UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms: at_ms, updated_at_ms: at_ms, revision: 0 };
+    let (tenant, kind) = (call.tenant().clone(), UserKind::Person);
+    let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
+    let user = UserRecord { tenant, username, kind, hash, grants, is_root: false, created_at_ms, updated_at_ms, revision: 0 };
     let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: user.clone() })).await?;
     Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
 }
@@ -53,11 +54,16 @@ pub(crate) fn grants(asked: Vec<Grant>) -> Result<Grants, Problem> {
     Grants::parse(&texts).map_err(|error| Problem::invalid(error.to_string()))
 }
 
+/// Grants as they are shown.
+pub(crate) fn granted(grants: &Grants) -> Vec<Grant> {
+    let grants: Vec<GrantText> = grants.clone().into();
+    grants.into_iter().map(|grant| Grant { action: grant.action, patterns: grant.patterns }).collect()
+}
+
 pub(crate) fn shape(record: &UserRecord) -> User {
-    let grants: Vec<GrantText> = record.grants.clone().into();
     User {
         username: record.username.to_string(),
-        grants: grants.into_iter().map(|grant| Grant { action: grant.action, patterns: grant.patterns }).collect(),
+        grants: granted(&record.grants),
         root: record.is_root,
         created_at_ms: record.created_at_ms,
         updated_at_ms: record.updated_at_ms,
@@ -71,13 +77,13 @@ pub(crate) fn named(call: &Call<'_>) -> Result<Username, Problem> {
 }
 
 fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
-    view.user(call.tenant(), name).ok_or_else(|| CommandError::UserNotFound.into())
+    view.user(call.tenant(), name).filter(|user| user.is_person()).ok_or_else(|| CommandError::UserNotFound.into())
 }
 
 /// `GET /v1/users`.
 pub(crate) fn list(call: &Call<'_>) -> Answer {
     let view = call.state.view();
-    let users: Vec<User> = view.users_of(call.tenant()).map(|user| shape(user)).collect();
+    let users: Vec<User> = view.users_of(call.tenant()).filter(|user| user.is_person()).map(|user| shape(user)).collect();
     answer::json(StatusCode::OK, &users)
 }
 
@@ -93,7 +99,7 @@ pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
 
 /// `DELETE /v1/users/{user}`.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
-    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)? };
+    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)?, kind: UserKind::Person };
     catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
@@ -105,7 +111,7 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
     let grants = grants(decode::<SetGrants>(&body)?.grants)?;
     call.caller.can_confer(&grants)?;
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
-    let command = Command::SetGrants { tenant, username: username.clone(), grants, at_ms };
+    let command = Command::SetGrants { tenant, username: username.clone(), kind: UserKind::Person, grants, at_ms };
     let view = catalog::propose(call, |_| Ok(command.clone())).await?;
     Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
 }
@@ -113,6 +119,10 @@ pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Ans
 /// `PUT /v1/users/{user}/password`: a user who is no admin shows that they know the one they have.
 pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let username = named(call)?;
+    // A service account is no user, not even to itself.
+    if call.caller.record().is_some_and(|record| !record.is_person() && record.username == username) {
+        return Err(CommandError::UserNotFound.into());
+    }
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: SetPassword = decode(&body)?;
     let new = password(asked.new_password)?;
@@ -131,9 +141,9 @@ pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<A
 async fn check_current(call: &Call<'_>, current: Option<PasswordText>) -> Result<StoredHash, Problem> {
     let incorrect = || Problem::forbidden("current password is incorrect".to_owned());
     let current = current.and_then(|text| Password::new(text.into_text()).ok()).ok_or_else(incorrect)?;
-    let (record, hash) = call.caller.password().ok_or_else(Problem::unauthenticated)?;
-    match call.state.parts.authenticator.check(&record.actor(), current, Some(&hash)).await {
-        Ok(()) => Ok(record.hash.clone()),
+    let (actor, stored, hash) = call.caller.password().ok_or_else(Problem::unauthenticated)?;
+    match call.state.parts.authenticator.check(&actor, current, Some(&hash)).await {
+        Ok(()) => Ok(stored.clone()),
         Err(AuthError::Wrong | AuthError::Missing) => Err(incorrect()),
         Err(other) => Err(other.into()),
     }

@@ -1,5 +1,6 @@
 //! The HTTP plane over a real engine on an in-memory disk and a real metastore on an in-memory log, spoken to through real sockets.
 
+mod accounts;
 mod batches;
 mod blocking;
 mod cases;

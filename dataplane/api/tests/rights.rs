@@ -1,12 +1,12 @@
 //! Who may do what: every route with every kind of caller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use veena_api::ApiConfig;
 
-use crate::support::{Answer, Node, PASSWORD, until};
+use crate::support::{Answer, Node, PASSWORD, basic, bearer, until};
 
 /// The kinds of users: their grants. Topics are named `o-*` and belong to `owner`; children `c-*`, to `childowner`; `new-*` is not there yet.
 const USERS: [(&str, &[(&str, &str)]); 8] = [
@@ -21,6 +21,17 @@ const USERS: [(&str, &[(&str, &str)]); 8] = [
 ];
 const ADMINS: [&str; 2] = ["administrator", "admin"];
 const NOBODY: [&str; 3] = ["nobody", "wrong", "unknown"];
+/// Nobody either, with what looks like a key.
+const BAD_KEYS: [&str; 4] = ["account-with-password", "expired-key", "deleted-key", "wrong-key"];
+
+/// Service accounts: their grants, the scopes of the key that they sign in with, and the user who may as much.
+type Account = (&'static str, &'static [(&'static str, &'static str)], Option<&'static [(&'static str, &'static str)]>, &'static str);
+const ACCOUNTS: [Account; 4] = [
+    ("service-producer", &[("produce", "o-*")], None, "producer"),
+    ("service-scoped", &[("admin", "")], Some(&[("consume", "o-*")]), "consumer"),
+    ("service-narrowed", &[("produce", "o-*"), ("consume", "o-*")], Some(&[("consume", "*"), ("admin", "")]), "both"),
+    ("service-administrator", &[("admin", "")], None, "administrator"),
+];
 
 /// Who is let in beside the admins.
 enum LetIn {
@@ -50,7 +61,7 @@ const fn row(method: &'static str, template: &'static str, status: u16, let_in: 
     Row { method, template, query: "", body: "", status, let_in }
 }
 
-const WHO_SEES: LetIn = LetIn::These(&["producer", "consumer", "owner"]);
+const WHO_SEES: LetIn = LetIn::These(&["producer", "consumer", "both", "owner"]);
 const WHO_OWNS: LetIn = LetIn::These(&["owner"]);
 const ONLY_ADMINS: LetIn = LetIn::These(&[]);
 
@@ -65,10 +76,13 @@ const ROWS: &[Row] = &[
     row("GET", "/v1/topics/{topic}/children", 200, WHO_SEES),
     Row { body: r#"{"child":"o-$n-free"}"#, ..row("POST", "/v1/topics/{topic}/children", 200, WHO_OWNS) },
     row("DELETE", "/v1/topics/{topic}/children/{child}", 204, LetIn::These(&["owner", "childowner"])),
-    Row { body: "x", ..row("POST", "/v1/topics/{topic}/produce", 202, LetIn::These(&["producer"])) },
-    Row { body: r#"{"messages":[{"payload":1}]}"#, ..row("POST", "/v1/topics/{topic}/produce/batch", 202, LetIn::These(&["producer"])) },
-    row("GET", "/v1/topics/{topic}/consume", 204, LetIn::These(&["consumer"])),
-    Row { query: "?receipt_handle=0:0:1", ..row("POST", "/v1/topics/{topic}/ack", 410, LetIn::These(&["consumer"])) },
+    Row { body: "x", ..row("POST", "/v1/topics/{topic}/produce", 202, LetIn::These(&["producer", "both"])) },
+    Row {
+        body: r#"{"messages":[{"payload":1}]}"#,
+        ..row("POST", "/v1/topics/{topic}/produce/batch", 202, LetIn::These(&["producer", "both"]))
+    },
+    row("GET", "/v1/topics/{topic}/consume", 204, LetIn::These(&["consumer", "both"])),
+    Row { query: "?receipt_handle=0:0:1", ..row("POST", "/v1/topics/{topic}/ack", 410, LetIn::These(&["consumer", "both"])) },
     row("GET", "/v1/cluster/members", 200, LetIn::Operators),
     // No copies are made of this catalog: it is in memory.
     row("GET", "/v1/cluster/backup", 503, LetIn::Root),
@@ -90,6 +104,15 @@ const ROWS: &[Row] = &[
     row("GET", "/v1/admin/tenants/{tenant}/users", 200, LetIn::Operators),
     Row { body: r#"{"grants":[{"action":"admin"}]}"#, ..row("PUT", "/v1/admin/tenants/{tenant}/users/{user}", 200, LetIn::Operators) },
     row("DELETE", "/v1/admin/tenants/{tenant}/users/{user}", 204, LetIn::Operators),
+    row("GET", "/v1/accounts", 200, ONLY_ADMINS),
+    Row { body: r#"{"name":"account-$n"}"#, ..row("POST", "/v1/accounts", 201, ONLY_ADMINS) },
+    row("GET", "/v1/accounts/{account}", 200, ONLY_ADMINS),
+    row("DELETE", "/v1/accounts/{account}", 204, ONLY_ADMINS),
+    Row { body: r#"{"grants":[]}"#, ..row("PUT", "/v1/accounts/{account}/grants", 200, ONLY_ADMINS) },
+    row("GET", "/v1/accounts/{account}/keys", 200, ONLY_ADMINS),
+    Row { body: "{}", ..row("POST", "/v1/accounts/{account}/keys", 201, ONLY_ADMINS) },
+    row("DELETE", "/v1/accounts/{account}/keys/{key}", 204, ONLY_ADMINS),
+    row("GET", "/v1/whoami", 200, LetIn::Users),
     row("GET", "/v1/admin/tenants/{tenant}/quota", 200, LetIn::Operators),
     Row { body: r#"{"quota":{}}"#, ..row("PUT", "/v1/admin/tenants/{tenant}/quota", 200, LetIn::Operators) },
     row("GET", "/v1/admin/usage", 200, LetIn::Operators),
@@ -105,13 +128,15 @@ struct Run {
     /// The tenant that the things are of.
     home: &'static str,
     callers: Vec<String>,
+    /// What those send as `Authorization` who sign in with a key.
+    keys: BTreeMap<String, String>,
 }
 
 impl Run {
     /// The tenant `default`, whose admins are the operators.
     fn of_default() -> Self {
         let callers = NOBODY.into_iter().chain(USERS.into_iter().map(|(name, _)| name));
-        Self { home: "default", callers: callers.map(|name| format!("{name}@default")).collect() }
+        Self { home: "default", callers: callers.map(|name| format!("{name}@default")).collect(), keys: BTreeMap::new() }
     }
 
     /// Another tenant: its users; an admin of a tenant that has things of the same names, and of one that has nothing; and an operator.
@@ -119,7 +144,42 @@ impl Run {
         let users = NOBODY.into_iter().chain(USERS.into_iter().map(|(name, _)| name).filter(|name| *name != "admin"));
         let others = ["administrator@twin", "administrator@empty", "admin@default"];
         let callers = users.map(|name| format!("{name}@acme")).chain(others.map(str::to_owned));
-        Self { home: "acme", callers: callers.collect() }
+        Self { home: "acme", callers: callers.collect(), keys: BTreeMap::new() }
+    }
+
+    /// Service accounts of a tenant, each with its key.
+    async fn add_accounts(&mut self, node: &Node, tenant: &str) {
+        for (name, grants, scopes, _) in ACCOUNTS {
+            let account = format!("{name}@{tenant}");
+            node.account(&account, grants).await;
+            self.add(account.clone(), bearer(&node.key(&account, scopes, None).await));
+        }
+    }
+
+    /// Who has what looks like a key of the admin among the service accounts, and is nobody.
+    async fn add_bad_keys(&mut self, node: &Node) {
+        let home = self.home;
+        let (account, administrator) = (format!("service-administrator@{home}"), format!("administrator@{home}"));
+        let deleted = node.key(&account, None, None).await;
+        let path = format!("/v1/accounts/service-administrator/keys/{}", deleted.id());
+        assert_eq!(send(node, &administrator, "DELETE", &path, "").await.status, 204);
+        // Of its form, and of an id that there is; not the one that was given out under it.
+        let forged = crate::support::forged(&node.key(&account, None, None).await);
+        let expired = node.key(&account, None, Some(2)).await;
+        for (name, header) in [
+            ("account-with-password", basic(&account, PASSWORD)),
+            ("expired-key", bearer(&expired)),
+            ("deleted-key", bearer(&deleted)),
+            ("wrong-key", bearer(&forged)),
+        ] {
+            assert!(BAD_KEYS.contains(&name));
+            self.add(format!("{name}@{home}"), header);
+        }
+    }
+
+    fn add(&mut self, who: String, header: String) {
+        self.keys.insert(who.clone(), header);
+        self.callers.push(who);
     }
 
     /// The tenants that have what the paths name.
@@ -129,7 +189,8 @@ impl Run {
 
     fn expected(&self, row: &Row, who: &str) -> u16 {
         let (name, tenant) = who.split_once('@').expect("name@tenant");
-        let is_nobody = NOBODY.contains(&name);
+        let is_nobody = NOBODY.contains(&name) || BAD_KEYS.contains(&name);
+        let name = ACCOUNTS.iter().find(|(account, ..)| *account == name).map_or(name, |(.., user)| *user);
         let is_operator = tenant == "default" && ADMINS.contains(&name);
         let is_let_in = match row.let_in {
             LetIn::Everybody => true,
@@ -140,8 +201,10 @@ impl Run {
             LetIn::These(users) => users.contains(&name) || ADMINS.contains(&name),
         };
         let is_of_the_caller = !matches!(row.let_in, LetIn::Operators | LetIn::Root);
-        let names_something = ["{topic}", "{child}", "{user}"].iter().any(|name| row.template.contains(name));
+        let names_something = ["{topic}", "{child}", "{user}", "{account}"].iter().any(|name| row.template.contains(name));
         match (is_let_in, is_nobody) {
+            // A key is of one tenant, and its id is nobody else's.
+            (true, _) if row.template.contains("{key}") && tenant != self.home => 404,
             // What is another tenant's is not there.
             (true, _) if is_of_the_caller && names_something && !self.furnished().contains(&tenant) => 404,
             (true, _) => row.status,
@@ -175,6 +238,13 @@ async fn create_as(node: &Node, owner: &str, topic: &str) {
 
 /// Makes what the path of one cell names, in each of these tenants, and the path.
 async fn prepare(node: &Node, row: &Row, n: usize, tenants: &[&str]) -> String {
+    let mut key = String::new();
+    // The first is the one that the run is about: its key is in the path.
+    for tenant in tenants.iter().rev().filter(|_| row.template.contains("{account}")) {
+        let account = format!("account-of-{n}@{tenant}");
+        node.account(&account, &[]).await;
+        key = node.key(&account, None, None).await.id().to_string();
+    }
     for tenant in tenants {
         let [owner, childowner] = ["owner", "childowner"].map(|name| format!("{name}@{tenant}"));
         let administrator = format!("administrator@{tenant}");
@@ -199,6 +269,8 @@ async fn prepare(node: &Node, row: &Row, n: usize, tenants: &[&str]) -> String {
         node.user(&format!("target-{n}@t-{n}"), &[]).await;
     }
     let names = [
+        ("{account}", format!("account-of-{n}")),
+        ("{key}", key),
         ("{topic}", format!("o-{n}")),
         ("{child}", format!("c-{n}")),
         ("{user}", format!("target-{n}")),
@@ -224,9 +296,14 @@ async fn secured_with_users() -> Node {
 /// What can be seen of what a cell is about, by who may see it all.
 async fn seen(node: &Node, tenant: &str, n: usize) -> Vec<(u16, String)> {
     let mut seen = Vec::new();
-    for path in
-        [format!("/v1/topics/o-{n}"), format!("/v1/topics/c-{n}"), format!("/v1/users/target-{n}"), "/v1/topics?limit=1000".to_owned()]
-    {
+    for path in [
+        format!("/v1/topics/o-{n}"),
+        format!("/v1/topics/c-{n}"),
+        format!("/v1/users/target-{n}"),
+        format!("/v1/accounts/account-of-{n}"),
+        format!("/v1/accounts/account-of-{n}/keys"),
+        "/v1/topics?limit=1000".to_owned(),
+    ] {
         let answer = send(node, &format!("administrator@{tenant}"), "GET", &path, "").await;
         let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
         let shown = if answer.status == 404 { json!(body["error"]) } else { body };
@@ -245,7 +322,10 @@ async fn walk(node: &Node, run: &Run) -> (usize, Vec<String>) {
             let body = row.body.replace("$n", &cells.to_string());
             let is_from_elsewhere = !who.ends_with(run.home);
             let before = if is_from_elsewhere { seen(node, run.home, cells).await } else { Vec::new() };
-            let answer = send(node, who, row.method, &path, &body).await;
+            let answer = match run.keys.get(who) {
+                Some(header) => node.send_with(Some(header), row.method, &path, &body).await,
+                None => send(node, who, row.method, &path, &body).await,
+            };
             let expected = run.expected(row, who);
             if answer.status != expected {
                 wrong.push(format!("{who} {} {path}: {} and not {expected}: {}", row.method, answer.status, answer.text()));
@@ -260,7 +340,9 @@ async fn walk(node: &Node, run: &Run) -> (usize, Vec<String>) {
 
 #[tokio::test]
 async fn every_route_lets_in_whom_it_should_and_nobody_else() {
-    let (node, run) = (secured_with_users().await, Run::of_default());
+    let (node, mut run) = (secured_with_users().await, Run::of_default());
+    run.add_accounts(&node, "default").await;
+    run.add_bad_keys(&node).await;
     let (cells, wrong) = walk(&node, &run).await;
     assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
     assert_eq!(cells, ROWS.len() * run.callers.len());
@@ -269,11 +351,15 @@ async fn every_route_lets_in_whom_it_should_and_nobody_else() {
 
 #[tokio::test]
 async fn every_route_keeps_to_the_tenant_of_its_caller() {
-    let (node, run) = (secured_with_users().await, Run::of_acme());
+    let (node, mut run) = (secured_with_users().await, Run::of_acme());
     for tenant in ["acme", "twin", "empty"] {
         node.tenant(tenant).await;
         furnish(&node, tenant).await;
     }
+    for tenant in ["acme", "twin"] {
+        run.add_accounts(&node, tenant).await;
+    }
+    run.add_bad_keys(&node).await;
     let (cells, wrong) = walk(&node, &run).await;
     assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
     assert_eq!(cells, ROWS.len() * run.callers.len());

@@ -1,4 +1,4 @@
-//! No password, and nothing that is stored of one, in any answer and any line of the log.
+//! No password and no key, and nothing that is stored of one, in any answer and any line of the log; but for a key in the answer that creates it.
 
 use std::fmt::{Debug, Write};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Subscriber for Log {
 }
 
 #[tokio::test]
-async fn no_password_comes_out_again() {
+async fn no_password_and_no_key_comes_out_again() {
     const CANARY: &str = "canary7351";
     let log = Log::default();
     tracing::subscriber::set_global_default(log.clone()).expect("each test has its process");
@@ -87,12 +87,31 @@ async fn no_password_comes_out_again() {
     let answer = node.send_as(Some(("joe", &joe)), "PUT", "/v1/users/joe/password", &body).await;
     assert_eq!(answer.status, 403, "{}", answer.text());
     said.push_str(&answer.whole());
-    let view = format!("{:?}", veena_contract::Catalog::view(&*node.catalog));
+    node.send_as(root, "POST", "/v1/accounts", r#"{"name":"ci"}"#).await;
+    let created = node.send_as(root, "POST", "/v1/accounts/ci/keys", "{}").await;
+    let key = created.json()["key"].as_str().expect("a key").to_owned();
+    let bearer = format!("Bearer {key}");
+    for (header, method, path, body) in [
+        (Some(bearer.as_str()), "GET", "/v1/whoami", String::new()),
+        (Some(&bearer), "GET", "/v1/users", String::new()),
+        (Some(&bearer[..bearer.len() - 1]), "GET", "/v1/whoami", String::new()),
+        (Some(&basic("apikey", &key)), "GET", "/v1/whoami", String::new()),
+        (Some(&basic("admin", crate::support::PASSWORD)), "GET", "/v1/accounts/ci/keys", String::new()),
+        (Some(&basic("admin", crate::support::PASSWORD)), "GET", "/metrics", String::new()),
+        (Some(&basic("admin", crate::support::PASSWORD)), "DELETE", "/v1/accounts/ci/keys/AAAAAAAAAAAA", String::new()),
+    ] {
+        let answer = node.send_with(header, method, path, &body).await;
+        writeln!(said, "{method} {path} {} {}", answer.status, answer.whole()).expect("a text takes it");
+    }
+    let secret_of_key = &key[key.len() - 36..];
+    let view = veena_contract::Catalog::view(&*node.catalog);
+    let stored = String::from(view.keys.values().next().expect("a key").hash.clone());
+    let view = format!("{view:?}");
 
     let log = log.0.lock().clone();
     assert!(log.len() > 1000 && said.len() > 1000 && view.contains("joe"), "something was looked at");
     for (place, text) in [("log", &log), ("answers", &said), ("view", &view)] {
-        for secret in [CANARY, "73517351", "argon2", &basic("joe", &joe)["Basic ".len()..]] {
+        for secret in [CANARY, "73517351", "argon2", &basic("joe", &joe)["Basic ".len()..], secret_of_key, &stored] {
             assert!(!text.contains(secret), "{secret} is in the {place}: {text}");
         }
     }

@@ -16,14 +16,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use veena_api::{ApiConfig, ApiParts, ApiState};
-use veena_auth::{Authenticator, Password, PasswordHash, ServerTls};
+use veena_auth::{ApiKey, Authenticator, KeyKind, Password, PasswordHash, ServerTls};
 use veena_broker::Broker;
 use veena_broker::ports::{BrokerConfig, BrokerPorts};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
-    BoxFuture, Catalog, CatalogView, CatalogWriter as _, Command, Entropy, ForgetError, GrantText, Grants, LeaderPort, LogIndex, Member,
-    Members, NodeDirectory, NodeId, Obstacle, ObstacleCode, PeerAddr, ProposeError, Standing, TenantId, TenantState, UserRecord, Username,
-    WallClock, Witness, limits,
+    BoxFuture, Catalog, CatalogView, CatalogWriter as _, Command, Entropy, ForgetError, GrantText, Grants, KeyRecord, LeaderPort, LogIndex,
+    Member, Members, NodeDirectory, NodeId, Obstacle, ObstacleCode, PeerAddr, ProposeError, Standing, TenantId, TenantState, UserKind,
+    UserRecord, Username, WallClock, Witness, limits,
 };
 use veena_metastore::{MemLog, Metastore, MetastoreConfig, Runtime};
 use veena_storage::disk::Disk;
@@ -175,6 +175,36 @@ pub fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
 }
 
+/// The same with a key.
+pub fn bearer(key: &ApiKey) -> String {
+    format!("Bearer {}", key.expose())
+}
+
+/// A key of the same id that was never given out, with a checksum that is right.
+pub fn forged(of: &ApiKey) -> ApiKey {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut text = format!("veena_sk_{}_{}", of.id(), "x".repeat(30));
+    let mut rest = crc32fast::hash(text.as_bytes()) as usize;
+    let mut sum = Vec::new();
+    for _ in 0..6 {
+        sum.insert(0, char::from(ALPHABET[rest % 62]));
+        rest /= 62;
+    }
+    text.extend(sum);
+    let forged = ApiKey::parse(&text).expect("a key, as far as its form goes");
+    assert!(forged.id() == of.id() && !forged.is(&of.hash()));
+    forged
+}
+
+/// Action and pattern of each grant.
+fn granted(grants: &[(&str, &str)]) -> Grants {
+    let text = |(action, pattern): &(&str, &str)| GrantText {
+        action: (*action).to_owned(),
+        patterns: Some((*pattern).to_owned()).filter(|pattern| !pattern.is_empty()).into_iter().collect(),
+    };
+    Grants::parse(&grants.iter().map(text).collect::<Vec<_>>()).expect("grants")
+}
+
 /// A node with its HTTP plane listening. Ends when dropped.
 pub struct Node {
     pub address: SocketAddr,
@@ -229,17 +259,41 @@ impl Node {
 
     /// A user whose password is [`PASSWORD`], `name` or `name@tenant`: action and pattern of each grant.
     pub async fn user(&self, name: &str, grants: &[(&str, &str)]) {
-        let text = |(action, pattern): &(&str, &str)| GrantText {
-            action: (*action).to_owned(),
-            patterns: Some((*pattern).to_owned()).filter(|pattern| !pattern.is_empty()).into_iter().collect(),
+        self.user_of_kind(UserKind::Person, name, grants).await;
+    }
+
+    /// A service account, `name` or `name@tenant`.
+    pub async fn account(&self, name: &str, grants: &[(&str, &str)]) {
+        self.user_of_kind(UserKind::Service, name, grants).await;
+    }
+
+    /// A key of a service account.
+    pub async fn key(&self, account: &str, scopes: Option<&[(&str, &str)]>, expires_at_ms: Option<u64>) -> ApiKey {
+        let key = ApiKey::random(KeyKind::Service).expect("random");
+        let (account, tenant) = account.split_once('@').unwrap_or((account, TenantId::DEFAULT));
+        let record = KeyRecord {
+            id: key.id(),
+            tenant: TenantId::parse(tenant).expect("a name"),
+            username: Username::parse(account).expect("a name"),
+            hash: key.hash(),
+            scopes: scopes.map(granted),
+            created_at_ms: 1,
+            created_by: None,
+            expires_at_ms,
+            description: None,
         };
-        let grants = Grants::parse(&grants.iter().map(text).collect::<Vec<_>>()).expect("grants");
+        self.catalog.newest().propose(Command::CreateKey { key: record }).await.expect("created");
+        key
+    }
+
+    async fn user_of_kind(&self, kind: UserKind, name: &str, grants: &[(&str, &str)]) {
         let (name, tenant) = name.split_once('@').unwrap_or((name, TenantId::DEFAULT));
         let user = UserRecord {
             tenant: TenantId::parse(tenant).expect("a name"),
             username: Username::parse(name).expect("a name"),
-            hash: HASH.clone().into(),
-            grants,
+            kind,
+            hash: kind.is_person().then(|| HASH.clone().into()),
+            grants: granted(grants),
             is_root: name == Username::ROOT && tenant == TenantId::DEFAULT,
             created_at_ms: 1,
             updated_at_ms: 1,
@@ -253,7 +307,11 @@ impl Node {
         let (tenant, view) = (TenantId::parse(tenant).expect("a name"), self.catalog.newest().view());
         let topics =
             view.topics_of(&tenant).map(|topic| Command::DeleteTopic { tenant: tenant.clone(), name: topic.name.clone(), id: topic.id });
-        let users = view.users_of(&tenant).map(|user| Command::DeleteUser { tenant: tenant.clone(), username: user.username.clone() });
+        let users = view.users_of(&tenant).map(|user| Command::DeleteUser {
+            tenant: tenant.clone(),
+            username: user.username.clone(),
+            kind: user.kind,
+        });
         for command in topics.chain(users) {
             self.catalog.newest().propose(command).await.expect("deleted");
         }
@@ -267,8 +325,13 @@ impl Node {
     /// Sends a request as this user, or as nobody.
     pub async fn send_as(&self, user: Option<(&str, &str)>, method: &str, path: &str, body: &str) -> Answer {
         let credentials = user.map(|(name, password)| basic(name, password));
+        self.send_with(credentials.as_deref(), method, path, body).await
+    }
+
+    /// Sends a request with this `Authorization` header, or without.
+    pub async fn send_with(&self, credentials: Option<&str>, method: &str, path: &str, body: &str) -> Answer {
         let mut headers = vec![("Content-Type", "application/json")];
-        headers.extend(credentials.as_deref().map(|value| ("Authorization", value)));
+        headers.extend(credentials.map(|value| ("Authorization", value)));
         self.connect().await.request(method, path, &headers, body.as_bytes()).await
     }
 

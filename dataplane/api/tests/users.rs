@@ -144,7 +144,7 @@ async fn a_user_changes_their_own_password_with_the_one_they_have_and_admins_wit
 }
 
 /// Lets time pass that nobody waits for.
-async fn pass(time: Duration) {
+pub async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
@@ -175,10 +175,14 @@ fn limits_of_failures() -> usize {
 }
 
 async fn park(node: &Node, name: &str) -> Client {
+    park_with(node, &basic(name, PASSWORD)).await
+}
+
+/// A consumer of `t` with this `Authorization` header, once it waits.
+pub async fn park_with(node: &Node, header: &str) -> Client {
     let before = parked(node).await;
-    let header = basic(name, PASSWORD);
     let mut client = node.connect().await;
-    client.start("GET", "/v1/topics/t/consume?wait=10s", &[("Authorization", header.as_str())], b"").await;
+    client.start("GET", "/v1/topics/t/consume?wait=10s", &[("Authorization", header)], b"").await;
     until("the consumer is parked", async || parked(node).await > before).await;
     client
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
+use crate::keys::{KeyId, KeyRecord};
 use crate::names::TopicName;
 use crate::problem::Effect;
 use crate::quota::QuotaRecord;
@@ -30,6 +31,10 @@ pub struct CatalogView {
     pub by_id: OrdMap<TopicId, Arc<TopicRecord>>,
     /// Users by tenant and name, in byte-wise name order.
     pub users: OrdMap<(TenantId, Username), Arc<UserRecord>>,
+    /// Keys of service accounts, of all tenants: a key is found by its id, which says whose it is.
+    pub keys: OrdMap<KeyId, Arc<KeyRecord>>,
+    /// The keys of each account, oldest first.
+    pub account_keys: OrdMap<(TenantId, Username), Arc<[KeyId]>>,
     /// The nodes that are being taken out of the cluster: they get nothing new.
     pub draining: OrdSet<NodeId>,
     /// Which time it is, of each of them.
@@ -100,6 +105,18 @@ impl CatalogView {
     #[must_use]
     pub fn counts_of(&self, tenant: &TenantId) -> TenantCounts {
         self.counts.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// The key of this id, whosever it is: for finding out who somebody is, and for nothing else.
+    #[must_use]
+    pub fn key(&self, id: &KeyId) -> Option<&Arc<KeyRecord>> {
+        self.keys.get(id)
+    }
+
+    /// The keys of an account, oldest first.
+    pub fn keys_of(&self, tenant: &TenantId, account: &Username) -> impl Iterator<Item = &Arc<KeyRecord>> {
+        let ids = self.account_keys.get(&(tenant.clone(), account.clone()));
+        ids.into_iter().flat_map(|ids| ids.iter()).filter_map(|id| self.keys.get(id))
     }
 
     /// The moves that are under way: of which topic and partition, from whom, and which.

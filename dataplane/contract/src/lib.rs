@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cluster;
 pub mod grants;
 pub mod ids;
+pub mod keys;
 pub mod limits;
 pub mod map;
 pub mod names;
@@ -31,6 +32,7 @@ pub use ids::{
     AttachEpoch, DrainMark, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId,
     TenantId, TopicId, WalSeq,
 };
+pub use keys::{InvalidKeyPart, KeyHash, KeyId, KeyRecord};
 pub use names::{HeaderName, IdempotencyKey, InvalidName, Key, TopicName};
 pub use peer::{
     CallerGone, NodeDirectory, PeerAddr, PeerCall, PeerClass, PeerClient, PeerError, PeerOp, PeerRefusal, PeerRequest, PeerService,
@@ -43,5 +45,5 @@ pub use records::{
 };
 pub use tenants::{TenantCounts, TenantRecord, TenantState};
 pub use username::{InvalidUsername, Username};
-pub use users::{Actor, Forbidden, StoredHash, UserRecord};
+pub use users::{Actor, Forbidden, StoredHash, UserKind, UserRecord};
 pub use witness::{Confirmed, Copy, CopyMoved, LinkGone, StreamsEnded, TopicGone, Unconfirmed, Witness};

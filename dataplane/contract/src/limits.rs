@@ -327,6 +327,18 @@ pub const TENANT_DELETE_EVERY_MS: u64 = 1_000;
 pub const TENANT_DELETE_BATCH_MAX: usize = 256;
 /// How long nothing of a tenant must have been found anywhere before it is called gone: what was accepted just before may be on its way.
 pub const TENANT_GONE_AFTER_MS: u64 = 5_000;
+/// How many API keys there are. Every node holds them all in memory.
+pub const KEYS_MAX: usize = 100_000;
+/// How many keys of one account are good at once: enough for one to take the place of another, everywhere it is used.
+pub const KEYS_PER_ACCOUNT_MAX: usize = 5;
+/// How many keys of one account are still shown when they have expired; the one that was over first is forgotten first.
+pub const EXPIRED_KEYS_PER_ACCOUNT_MAX: usize = 5;
+/// The longest life of a key that is given one: ten years.
+pub const KEY_LIFE_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
+/// The longest description of a key.
+pub const KEY_DESCRIPTION_BYTES_MAX: usize = 256;
+/// How exactly the last use of a key is known: to write each use would move a cache line between cores for nothing.
+pub const KEY_USE_MS: u64 = 3_600_000;
 /// The longest user name.
 pub const USERNAME_BYTES_MAX: usize = 64;
 /// The longest password (http-contract 1.5); a shorter one has at least a byte.
@@ -377,6 +389,7 @@ pub const GRANT_PATTERNS_MAX: usize = 1000;
 /// The longest pattern, without its `*`.
 pub const GRANT_PATTERN_BYTES_MAX: usize = 255;
 
+const _: () = assert!(KEYS_MAX <= USERS_CLUSTER_MAX * KEYS_PER_ACCOUNT_MAX);
 const _: () = assert!(PASSWORD_CHECKS_UNKNOWN_MAX + PASSWORD_COMPUTATIONS_MAX < PASSWORD_CHECKS_MAX);
 const _: () = assert!((2 * USERNAME_BYTES_MAX + PASSWORD_BYTES_MAX + 2) * 4 / 3 < AUTHORIZATION_BYTES_MAX);
 const _: () = assert!(REFUSED_MS < VERIFIED_IDLE_MS);

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::Grants;
 use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
+use crate::keys::{KeyId, KeyRecord};
 use crate::limits;
 use crate::names::TopicName;
 use crate::quota::{InvalidQuota, Limit, Quota, QuotaScope};
 use crate::tenants::TenantState;
 use crate::username::Username;
-use crate::users::{Forbidden, StoredHash, UserRecord};
+use crate::users::{Forbidden, StoredHash, UserKind, UserRecord};
 
 /// What happens to records whose owner is down (http-contract 12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,7 +246,6 @@ pub struct Attachment {
 /// A change of the catalog. Deterministic: time and randomness are inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "one value for each change of metadata, not a collection of them")]
 pub enum Command {
     /// Creates a topic; with `attach`, as a child in one step.
     CreateTopic {
@@ -410,12 +410,15 @@ pub enum Command {
         /// The record to insert.
         user: UserRecord,
     },
-    /// Deletes a user. What topics they own stay theirs by name.
+    /// Deletes a user, and their keys. What topics they own stay theirs by name.
     DeleteUser {
         /// Whose user.
         tenant: TenantId,
         /// The name.
         username: Username,
+        /// Of which kind: one of the other has not been meant.
+        #[serde(default, skip_serializing_if = "UserKind::is_person")]
+        kind: UserKind,
     },
     /// Replaces what a user may do.
     SetGrants {
@@ -423,6 +426,9 @@ pub enum Command {
         tenant: TenantId,
         /// The name.
         username: Username,
+        /// Of which kind: one of the other has not been meant.
+        #[serde(default, skip_serializing_if = "UserKind::is_person")]
+        kind: UserKind,
         /// All of it.
         grants: Grants,
         /// When it was set.
@@ -486,6 +492,20 @@ pub enum Command {
         /// When it was said.
         at_ms: u64,
     },
+    /// Creates a key of a service account.
+    CreateKey {
+        /// The record to insert.
+        key: KeyRecord,
+    },
+    /// Deletes a key of a service account. One that is not there is as good as deleted.
+    DeleteKey {
+        /// Whose account.
+        tenant: TenantId,
+        /// The account.
+        username: Username,
+        /// Which key.
+        id: KeyId,
+    },
     /// Replaces the limits of a tenant or of one of its topics.
     SetQuota {
         /// Whose limits.
@@ -524,9 +544,18 @@ impl Command {
             | Self::SetDraining { .. }
             | Self::LetGo { .. }
             | Self::NodeGone { .. } => FeatureLevel::MOVES,
-            Self::CreateUser { user } => of_user(&user.tenant),
-            Self::DeleteUser { tenant, .. } | Self::SetGrants { tenant, .. } | Self::SetPassword { tenant, .. } => of_user(tenant),
+            Self::CreateUser { user: UserRecord { tenant, kind, .. } }
+            | Self::DeleteUser { tenant, kind, .. }
+            | Self::SetGrants { tenant, kind, .. } => {
+                if kind.is_person() {
+                    of_user(tenant)
+                } else {
+                    FeatureLevel::TENANTS
+                }
+            }
+            Self::SetPassword { tenant, .. } => of_user(tenant),
             Self::PutTenant { .. } | Self::DeleteTenant { .. } | Self::TenantGone { .. } | Self::PutUser { .. } => FeatureLevel::TENANTS,
+            Self::CreateKey { .. } | Self::DeleteKey { .. } => FeatureLevel::TENANTS,
             Self::SetQuota { .. } => FeatureLevel::TENANTS,
         }
     }
@@ -667,6 +696,12 @@ pub enum CommandError {
     /// The tenant has something still, or is not being deleted.
     #[error("something of the tenant is left")]
     TenantNotEmpty,
+    /// No such service account.
+    #[error("account not found")]
+    AccountNotFound,
+    /// The account's name is taken, by an account or by a user.
+    #[error("a user or a service account of this name already exists")]
+    AccountExists,
     /// The change would use more than the tenant may.
     #[error("quota exceeded: the {scope} may have {allowed} {limit} and would have {current}; an operator can raise that")]
     QuotaExceeded {

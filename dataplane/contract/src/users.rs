@@ -35,6 +35,34 @@ impl fmt::Debug for StoredHash {
     }
 }
 
+/// Which kind of user it is. They share one namespace, and differ in how they sign in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UserKind {
+    /// Somebody with a password.
+    #[default]
+    Person,
+    /// A service account: it has no password, and signs in with API keys.
+    Service,
+}
+
+impl UserKind {
+    /// As on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Person => "person",
+            Self::Service => "service",
+        }
+    }
+
+    /// Is it the kind that needs no saying?
+    #[must_use]
+    pub const fn is_person(&self) -> bool {
+        matches!(self, Self::Person)
+    }
+}
+
 /// Who makes a change: a user of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Actor {
@@ -51,8 +79,12 @@ pub struct UserRecord {
     pub tenant: TenantId,
     /// The name.
     pub username: Username,
-    /// What is stored of the password.
-    pub hash: StoredHash,
+    /// Somebody, or a service account.
+    #[serde(default, skip_serializing_if = "UserKind::is_person")]
+    pub kind: UserKind,
+    /// What is stored of the password. A service account has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<StoredHash>,
     /// What the user may do.
     #[serde(default, skip_serializing_if = "Grants::is_empty")]
     pub grants: Grants,
@@ -78,6 +110,12 @@ impl UserRecord {
     #[must_use]
     pub fn actor(&self) -> Actor {
         Actor { tenant: self.tenant.clone(), username: self.username.clone() }
+    }
+
+    /// Is it somebody, with a password?
+    #[must_use]
+    pub const fn is_person(&self) -> bool {
+        self.kind.is_person()
     }
 
     /// May the user do everything?

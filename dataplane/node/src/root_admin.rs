@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use veena_auth::{Authenticator, Password, PasswordHash};
 use veena_contract::{
-    Catalog as _, CatalogWriter as _, Command, FeatureLevel, Grants, NodeId, StoredHash, TenantId, UserRecord, Username, WallClock,
+    Catalog as _, CatalogWriter as _, Command, FeatureLevel, Grants, NodeId, StoredHash, TenantId, UserKind, UserRecord, Username,
+    WallClock,
 };
 use veena_metastore::Metastore;
 
@@ -84,7 +85,8 @@ impl RootAdmin {
         let user = UserRecord {
             tenant: TenantId::default_tenant(),
             username: Username::root(),
-            hash,
+            kind: UserKind::Person,
+            hash: Some(hash),
             grants: Grants::none(),
             is_root: true,
             created_at_ms: now_ms,
@@ -114,10 +116,11 @@ impl RootAdmin {
 /// Says how to sign in, if it is this node that knows.
 async fn tell(root: &UserRecord, drawn: Option<Drawn>) {
     let Some(Drawn { hash, kept }) = drawn else { return };
+    let is_ours = root.hash.as_ref() == Some(&hash);
     match kept {
-        None if hash == root.hash => info!(user = Username::ROOT, "the root admin was created, with the password of VEENA_ADMIN_PASSWORD"),
+        None if is_ours => info!(user = Username::ROOT, "the root admin was created, with the password of VEENA_ADMIN_PASSWORD"),
         None => {}
-        Some(kept) if hash == root.hash => warn!(
+        Some(kept) if is_ours => warn!(
             user = Username::ROOT, file = %kept.path.display(),
             "the root admin was created with a password that was made up: it is in this file; change it (veena user passwd), then remove the file"
         ),

@@ -72,7 +72,11 @@ impl TenantEnd {
     async fn delete_some(&self, view: &CatalogView, tenant: &TenantId) -> Result<(), ProposeError> {
         let topics =
             view.topics_of(tenant).map(|topic| Command::DeleteTopic { tenant: tenant.clone(), name: topic.name.clone(), id: topic.id });
-        let users = view.users_of(tenant).map(|user| Command::DeleteUser { tenant: tenant.clone(), username: user.username.clone() });
+        let users = view.users_of(tenant).map(|user| Command::DeleteUser {
+            tenant: tenant.clone(),
+            username: user.username.clone(),
+            kind: user.kind,
+        });
         for command in topics.chain(users).take(limits::TENANT_DELETE_BATCH_MAX) {
             match self.metastore.propose(command).await {
                 // Somebody else was faster.
@@ -122,7 +126,7 @@ mod tests {
     use veena_broker::message::{Headers, NewMessage};
     use veena_broker::ports::{BrokerConfig, BrokerPorts};
     use veena_broker::tasks::{OnExit, Tasks};
-    use veena_contract::{Entropy, Grants, StoredHash, TopicName, TopicRecord, UserRecord, Username, WallClock, Witness};
+    use veena_contract::{Entropy, Grants, StoredHash, TopicName, TopicRecord, UserKind, UserRecord, Username, WallClock, Witness};
     use veena_metastore::{MemLog, MetastoreConfig, Runtime};
     use veena_storage::disk::Disk;
     use veena_storage::disk::mem::MemDisk;
@@ -184,7 +188,8 @@ mod tests {
             let user = UserRecord {
                 tenant: tenant.clone(),
                 username: Username::parse("joe").expect("a name"),
-                hash: StoredHash::new("h".into()),
+                kind: UserKind::Person,
+                hash: Some(StoredHash::new("h".into())),
                 grants: Grants::none(),
                 is_root: false,
                 created_at_ms: 1,

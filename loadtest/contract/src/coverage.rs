@@ -609,6 +609,18 @@ pub const COVERAGE: &[(&str, &[&str])] = &[
     ),
     // 12 Additions
     (
+        "12 service accounts and keys: names, life, rights, scopes, what is shown, `key not found`, `account not found`",
+        &[
+            "an_account_signs_in_with_a_key_and_is_told_who_it_is",
+            "a_key_that_was_deleted_or_mistyped_is_nobodys",
+            "a_key_is_listed_without_what_is_secret",
+            "the_scopes_of_a_key_bound_it",
+            "an_account_is_no_user_and_a_user_no_account",
+            "what_an_account_may_is_replaced_and_it_is_deleted_with_its_keys",
+            "an_account_has_five_keys_that_have_not_expired",
+        ],
+    ),
+    (
         "12 wait_for: wal, commit, else 400",
         &[
             "a_produce_that_waits_for_the_commit_is_told_where_it_is",

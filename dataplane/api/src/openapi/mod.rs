@@ -31,7 +31,7 @@ use operations::{Body, Form, Input, Operation, Refusals, Shape};
 pub(crate) type Schemas = BTreeMap<String, RefOr<Schema>>;
 
 const DESCRIPTION: &str = "Topics, leased queues, replay, fan-out and delay over plain HTTP/1.1. `HEAD` is served wherever `GET` is. \
-Callers are users, with Basic auth, unless the node was started with security off. A refusal names a code; `effect` says whether the thing may have happened all the same. A refusal in plain text says both in headers.";
+Callers are users, with Basic auth, and service accounts, with a key as bearer token, unless the node was started with security off. A refusal names a code; `effect` says whether the thing may have happened all the same. A refusal in plain text says both in headers.";
 
 /// The document as indented JSON.
 #[must_use]
@@ -39,11 +39,15 @@ pub fn openapi_json() -> String {
     document().to_pretty_json().expect("invariant: our own document has string keys and no failing serializer")
 }
 
-/// The name of the one way to prove who one is.
+/// The name of one way to prove who one is.
 const BASIC: &str = "basic";
+/// And of the other one.
+const KEY: &str = "key";
 
-const PATH_PARAMETERS: [(&str, Type, &str); 6] = [
+const PATH_PARAMETERS: [(&str, Type, &str); 8] = [
     ("tenant", Type::String, "The tenant's name: 1 to 63 of `a-z 0-9 -`, the first no `-`."),
+    ("account", Type::String, "The service account's name."),
+    ("key", Type::String, "The id of the key."),
     ("user", Type::String, "The user's name."),
     ("topic", Type::String, "The topic's name."),
     ("child", Type::String, "The child's name."),
@@ -69,6 +73,7 @@ fn document() -> OpenApi {
     let components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .security_scheme(BASIC, SecurityScheme::Http(Http::new(HttpAuthScheme::Basic)))
+        .security_scheme(KEY, SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)))
         .build();
     OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).build()
 }
@@ -131,7 +136,9 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> utoipa::openapi::pa
         built = built.response(status.to_string(), refused(status, &codes, form, schemas));
     }
     if need(operation.route, operation.verb) != Need::Anybody {
-        built = built.security(SecurityRequirement::new(BASIC, Vec::<String>::new()));
+        for scheme in [BASIC, KEY] {
+            built = built.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
+        }
     }
     built.build()
 }

@@ -2,9 +2,10 @@
 
 use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
-    AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed, CreateTopic,
-    CreateUser, Decommission, Forgotten, Health, Message, MessageBatch, MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser,
-    QuotaView, SchemaHistory, SetGrants, SetPassword, SetQuota, Tenant, TenantList, Topic, TopicDetail, TopicList, Usage, User,
+    Account, AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed,
+    CreateAccount, CreateKey, CreateTopic, CreateUser, CreatedKey, Decommission, Forgotten, Health, Key, Message, MessageBatch,
+    MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser, QuotaView, SchemaHistory, SetGrants, SetPassword, SetQuota, Tenant,
+    TenantList, Topic, TopicDetail, TopicList, Usage, User, Whoami,
 };
 use veena_contract::ErrorCode::{self, *};
 
@@ -146,6 +147,8 @@ pub(super) fn of_caller(need: Need) -> &'static [Refusals] {
 const NO_TENANT: Refusals = refused(404, &[NotFound]);
 const NO_SUCH_USER: Refusals = refused(404, &[NotFound]);
 const BAD_USER: Refusals = refused(400, &[MalformedRequest, InvalidArgument, BodyTooLarge]);
+
+const NOT_KEPT: &[(&str, &str)] = &[("Cache-Control", "`no-store`: nobody on the way keeps it.")];
 
 const CLIENT: Input = Input::Header(
     "X-Veena-Client",
@@ -598,6 +601,95 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::None,
         answers: &[answer(204, "The user is gone.", Shape::Nothing)],
         refusals: &[NO_TENANT, PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Accounts,
+        verb: Verb::Get,
+        id: "listAccounts",
+        summary: "Lists all service accounts by name.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The accounts.", Shape::Json(list_of::<Account>))],
+        refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::Accounts,
+        verb: Verb::Post,
+        id: "createAccount",
+        summary: "Creates a service account: it has no password, and signs in with keys. Only the root admin gives `admin`.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<CreateAccount>), "Its name, and what it may do."),
+        answers: &[answer(201, "The account.", Shape::Json(shape::<Account>))],
+        refusals: &[BAD_USER, TOO_SLOW, refused(409, &[AlreadyExists, LimitReached]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Account,
+        verb: Verb::Get,
+        id: "describeAccount",
+        summary: "Shows a service account.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The account.", Shape::Json(shape::<Account>))],
+        refusals: &[NO_SUCH_USER, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::Account,
+        verb: Verb::Delete,
+        id: "deleteAccount",
+        summary: "Deletes a service account, and its keys. Topics that it owns stay its by name.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(204, "It is gone.", Shape::Nothing)],
+        refusals: &[NO_SUCH_USER, PANIC, METADATA],
+    },
+    Operation {
+        route: Route::AccountGrants,
+        verb: Verb::Put,
+        id: "setAccountGrants",
+        summary: "Replaces all that a service account may do.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<SetGrants>), "All of it."),
+        answers: &[answer(200, "The account.", Shape::Json(shape::<Account>))],
+        refusals: &[BAD_USER, NO_SUCH_USER, TOO_SLOW, PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Keys,
+        verb: Verb::Get,
+        id: "listKeys",
+        summary: "Lists the keys of a service account, oldest first, without what is secret of them.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The keys.", Shape::Json(list_of::<Key>))],
+        refusals: &[NO_SUCH_USER, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::Keys,
+        verb: Verb::Post,
+        id: "createKey",
+        summary: "Creates a key of a service account, with which it signs in as `Authorization: Bearer`. It is shown in this answer alone.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<CreateKey>), "What it is for, and what bounds it."),
+        answers: &[Answer { status: 201, what: "The key.", shape: Shape::Json(shape::<CreatedKey>), headers: NOT_KEPT }],
+        refusals: &[BAD_USER, NO_SUCH_USER, TOO_SLOW, refused(409, &[Conflict, LimitReached]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Key,
+        verb: Verb::Delete,
+        id: "deleteKey",
+        summary: "Deletes a key: whoever signs in with it is refused from then on, and what waits with it is cut off.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(204, "It is gone.", Shape::Nothing)],
+        refusals: &[NO_SUCH_USER, PANIC, METADATA],
+    },
+    Operation {
+        route: Route::Whoami,
+        verb: Verb::Get,
+        id: "whoami",
+        summary: "Says who the caller is, and what they may do.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "Who.", Shape::Json(shape::<Whoami>))],
     },
     Operation {
         route: Route::TenantQuota,

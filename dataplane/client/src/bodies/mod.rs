@@ -3,6 +3,7 @@
 //! Request bodies refuse unknown fields; response bodies ignore them, so that fields may be added. A field that is absent when empty says
 //! so in its attribute. Numbers of a request are signed, so that a negative one is refused by its rule and not by the decoder.
 
+mod accounts;
 mod cluster;
 mod messages;
 mod quota;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub use accounts::{Account, CreateAccount, CreateKey, CreatedKey, Key, KeyText, Whoami};
 pub use cluster::{
     AbortedMove, ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, NodeMove, NodeStatus,
     Quarantine, QuarantinedCopy, Reason,

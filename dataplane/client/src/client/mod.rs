@@ -1,5 +1,6 @@
 //! The typed client: one method per route.
 
+mod accounts;
 mod cluster;
 mod messages;
 mod quota;
@@ -71,6 +72,19 @@ impl ClientBuilder {
     pub fn trust(mut self, authorities: Vec<u8>) -> Self {
         self.authorities = Some(authorities);
         self
+    }
+
+    /// As which service account it signs in: with a key of it. The key is not printed, and goes to the server of this client alone. White
+    /// space around it, such as the newline of a file, does not count.
+    ///
+    /// # Errors
+    /// When it cannot be sent as a header, so that it is no key. The error does not show it.
+    pub fn api_key(mut self, key: &str) -> Result<Self, ClientError> {
+        let invalid = |_| ClientError::invalid("what is given as an API key is none");
+        let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim())).map_err(invalid)?;
+        value.set_sensitive(true);
+        self.authorization = Some(value);
+        Ok(self)
     }
 
     /// How long one attempt may take, beside any wait it asks for.

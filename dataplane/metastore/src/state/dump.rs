@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
-use veena_contract::{DrainMark, FeatureLevel, LineageId, LogIndex, NodeId, QuotaRecord, TenantRecord, TopicRecord, UserRecord};
+use veena_contract::{DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, QuotaRecord, TenantRecord, TopicRecord, UserRecord};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -32,6 +32,9 @@ struct Dump {
     /// By name. Left out is the tenant `default` that nobody has said anything about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tenants: Vec<TenantRecord>,
+    /// By tenant and account, those of an account oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<KeyRecord>,
     /// By tenant and topic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     quotas: Vec<QuotaRecord>,
@@ -59,6 +62,13 @@ impl State {
             former: self.former.to_vec(),
             users: self.view.users.values().map(|user| UserRecord::clone(user)).collect(),
             tenants: self.said_tenants().cloned().collect(),
+            keys: self
+                .view
+                .account_keys
+                .keys()
+                .flat_map(|(tenant, account)| self.view.keys_of(tenant, account))
+                .map(|key| KeyRecord::clone(key))
+                .collect(),
             quotas: self.view.quotas.values().map(|record| QuotaRecord::clone(record)).collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
@@ -72,8 +82,9 @@ impl State {
 
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
+        let is_new = |user: &UserRecord| user.revision > 0 || !user.is_person();
         let has_tenants = self.said_tenants().next().is_some() || !self.view.quotas.is_empty();
-        if has_tenants || self.view.users.values().any(|user| user.revision > 0) {
+        if has_tenants || self.view.users.values().any(|user| is_new(user)) {
             return FeatureLevel::TENANTS;
         }
         if !self.view.users.is_empty() {
@@ -103,6 +114,7 @@ impl State {
         state.view.leaving = dump.leaving.into_iter().collect();
         dump.tenants.into_iter().for_each(|tenant| state.insert_tenant(tenant));
         dump.users.into_iter().for_each(|user| state.insert_user(user));
+        dump.keys.into_iter().for_each(|key| state.insert_key(key));
         dump.quotas.into_iter().for_each(|record| state.insert_quota(record));
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {

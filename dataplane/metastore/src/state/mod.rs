@@ -3,6 +3,7 @@
 //! Never here: a clock, randomness, I/O. Every key starts with the tenant.
 
 mod dump;
+mod keys;
 mod links;
 mod lives;
 mod machine;
@@ -74,8 +75,10 @@ impl State {
     /// As there; and [`CommandError::Forbidden`] when the user may not.
     pub fn apply_by(&mut self, caller: Actor, mut command: Command) -> Result<(), CommandError> {
         self.permit(&caller, &command)?;
-        if let Command::CreateTopic { topic, .. } = &mut command {
-            topic.owner = Some(caller.username.into());
+        match &mut command {
+            Command::CreateTopic { topic, .. } => topic.owner = Some(caller.username.into()),
+            Command::CreateKey { key } => key.created_by = Some(caller.username.as_str().into()),
+            _ => {}
         }
         self.apply(command)
     }
@@ -145,10 +148,15 @@ impl State {
             Command::PutUser { tenant, username, hash, grants, revision, at_ms } => {
                 self.put_user(tenant, username, hash, grants, revision, at_ms)
             }
-            Command::DeleteUser { tenant, username } => self.delete_user(&tenant, &username),
-            Command::SetGrants { tenant, username, grants, at_ms } => self.set_grants(&tenant, &username, grants, at_ms),
+            Command::DeleteUser { tenant, username, kind } => self.delete_user(&tenant, &username, kind),
+            Command::SetGrants { tenant, username, kind, grants, at_ms } => self.set_grants(&tenant, &username, kind, grants, at_ms),
             Command::SetPassword { tenant, username, hash, checked, at_ms } => {
                 self.set_password(&tenant, &username, hash, checked.as_ref(), at_ms)
+            }
+            Command::CreateKey { key } => self.create_key(key),
+            Command::DeleteKey { tenant, username, id } => {
+                self.delete_key(&tenant, &username, id);
+                Ok(())
             }
             Command::SetQuota { tenant, topic, quota, revision } => self.set_quota(tenant, topic, *quota, revision),
         }

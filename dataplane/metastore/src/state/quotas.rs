@@ -59,6 +59,15 @@ impl State {
         self.check_quota(tenant, Limit::Partitions, self.partition_count(tenant) + u64::from(more))
     }
 
+    /// May the tenant have one more key?
+    pub(super) fn check_new_key(&self, tenant: &TenantId) -> Result<(), CommandError> {
+        if self.view.quota(tenant, None).is_none_or(|record| record.quota.keys.is_none()) {
+            return Ok(());
+        }
+        let of_accounts = self.view.account_keys.iter().filter(|((of, _), _)| of == tenant);
+        self.check_quota(tenant, Limit::Keys, of_accounts.map(|(_, keys)| keys.len() as u64).sum::<u64>() + 1)
+    }
+
     /// May the tenant have so many of them?
     pub(super) fn check_quota(&self, tenant: &TenantId, limit: Limit, current: u64) -> Result<(), CommandError> {
         match self.view.quota(tenant, None).and_then(|record| record.quota.get(limit)) {

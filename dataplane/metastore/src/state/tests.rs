@@ -1,3 +1,4 @@
+mod keys;
 mod moves;
 mod quotas;
 mod tenants;
@@ -10,7 +11,7 @@ use veena_contract::limits;
 use veena_contract::records::{Attachment, Command, CommandError};
 use veena_contract::{
     Actor, AttachEpoch, DrainMark, Grants, LineageId, MoveToken, NodeId, Offset, Ownership, OwnershipEpoch, PartitionAt, PartitionIndex,
-    Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TenantState, TopicId, TopicName, TopicRecord, UserRecord, Username,
+    Reroute, SchemaVersion, StoredHash, StreamId, TenantId, TenantState, TopicId, TopicName, TopicRecord, UserKind, UserRecord, Username,
 };
 
 use super::State;
@@ -507,6 +508,12 @@ fn check(state: &State) {
         let is_root = tenant.is_default() && username.as_str() == Username::ROOT;
         assert_eq!((tenant, username, is_root), (&user.tenant, &user.username, user.is_root));
     }
+    assert_eq!(view.account_keys.values().map(|ids| ids.len()).sum::<usize>(), view.keys.len());
+    for ((tenant, account), ids) in &view.account_keys {
+        assert!(!ids.is_empty() && view.user(tenant, account).is_some_and(|user| !user.is_person()));
+        let is_its = |id| view.key(id).is_some_and(|key| (&key.id, &key.tenant, &key.username) == (id, tenant, account));
+        assert!(ids.iter().all(is_its));
+    }
     for ((tenant, name), record) in &view.topics {
         assert_eq!((tenant, name), (&record.tenant, &record.name));
         assert!(Arc::ptr_eq(record, view.topic_by_id(record.id).expect("by id too")));
@@ -541,6 +548,8 @@ fn same(a: &State, b: &State) -> bool {
         && a.view.draining == b.view.draining
         && a.view.leaving == b.view.leaving
         && a.view.users == b.view.users
+        && a.view.keys == b.view.keys
+        && a.view.account_keys == b.view.account_keys
         && a.folded == b.folded
         && a.view.tenants == b.view.tenants
         && a.view.counts == b.view.counts
@@ -585,6 +594,10 @@ fn any_user() -> impl Strategy<Value = Username> {
 
 fn any_tenant_state() -> impl Strategy<Value = TenantState> {
     prop::sample::select(vec![TenantState::Active, TenantState::Active, TenantState::Suspended, TenantState::Deleting])
+}
+
+fn any_kind() -> impl Strategy<Value = UserKind> {
+    prop::sample::select(vec![UserKind::Person, UserKind::Service])
 }
 
 fn any_token() -> impl Strategy<Value = MoveToken> {
@@ -632,12 +645,13 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (any_node(), any::<bool>(), any_mark()).prop_map(|(node, draining, mark)| Command::SetDraining { node, draining, mark, beside: None }),
         1 => (any_node(), any_mark()).prop_map(|(node, mark)| Command::LetGo { node, mark }),
         1 => any_node().prop_map(|node| Command::NodeGone { node }),
-        2 => (any_tenant(), any_user()).prop_map(|(tenant, username)| Command::CreateUser {
+        3 => (any_tenant(), any_user(), any_kind()).prop_map(|(tenant, username, kind)| Command::CreateUser {
             user: UserRecord {
                 is_root: tenant.is_default() && username.as_str() == Username::ROOT,
                 tenant,
                 username,
-                hash: StoredHash::new("h".into()),
+                kind,
+                hash: kind.is_person().then(|| StoredHash::new("h".into())),
                 grants: Grants::none(),
                 created_at_ms: 1,
                 updated_at_ms: 1,
@@ -652,9 +666,13 @@ fn any_command() -> impl Strategy<Value = Command> {
         2 => (any_tenant(), any_user(), any::<bool>(), any::<bool>(), prop::option::of(0..4_u64)).prop_map(|(tenant, username, has_hash, has_grants, revision)| Command::PutUser {
             tenant, username, hash: has_hash.then(|| StoredHash::new("p".into())), grants: has_grants.then(Grants::none), revision, at_ms: 5,
         }),
-        1 => (any_tenant(), any_user()).prop_map(|(tenant, username)| Command::DeleteUser { tenant, username }),
-        1 => (any_tenant(), any_user(), any::<u64>()).prop_map(|(tenant, username, at_ms)| Command::SetGrants {
-            tenant, username, grants: Grants::none(), at_ms,
+        1 => (any_tenant(), any_user(), any_kind()).prop_map(|(tenant, username, kind)| Command::DeleteUser { tenant, username, kind }),
+        3 => (any_tenant(), any_user(), 0..30_u8, 0..20_u64, prop::option::of(0..20_u64)).prop_map(|(tenant, username, n, created_at_ms, expires_at_ms)| {
+            Command::CreateKey { key: keys::key(tenant, username, n, created_at_ms, expires_at_ms) }
+        }),
+        1 => (any_tenant(), any_user(), 0..30_u8).prop_map(|(tenant, username, n)| Command::DeleteKey { tenant, username, id: keys::id(n) }),
+        1 => (any_tenant(), any_user(), any_kind(), any::<u64>()).prop_map(|(tenant, username, kind, at_ms)| Command::SetGrants {
+            tenant, username, kind, grants: Grants::none(), at_ms,
         }),
         1 => (any_tenant(), any_user(), prop::option::of(prop::sample::select(vec!["h", "g"]))).prop_map(|(tenant, username, checked)| Command::SetPassword {
             tenant, username, hash: StoredHash::new("g".into()), checked: checked.map(|hash| StoredHash::new(hash.into())), at_ms: 2,
@@ -762,6 +780,8 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::PutUser { .. }
         | Command::SetGrants { .. }
         | Command::SetPassword { .. }
+        | Command::CreateKey { .. }
+        | Command::DeleteKey { .. }
         | Command::SetQuota { .. } => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use veena_contract::records::{Command, CommandError};
-use veena_contract::{Action, Actor, Forbidden, Grants, StoredHash, TenantId, TenantState, TopicName, UserRecord, Username, limits};
+use veena_contract::{
+    Action, Actor, Forbidden, Grants, StoredHash, TenantId, TenantState, TopicName, UserKind, UserRecord, Username, limits,
+};
 
 use super::State;
 use super::tenants::next_revision;
@@ -78,6 +80,7 @@ impl State {
                 }
                 grants.iter().try_for_each(confer)?;
             }
+            Command::CreateKey { .. } | Command::DeleteKey { .. } => administer()?,
             Command::NameOwner { .. }
             | Command::BeginMove { .. }
             | Command::FreezePartition { .. }
@@ -105,7 +108,7 @@ impl State {
         self.check_tenant(&user.tenant)?;
         let is_the_name_of_root = user.tenant.is_default() && user.username.as_str() == Username::ROOT;
         if user.is_root != is_the_name_of_root || self.view.user(&user.tenant, &user.username).is_some() {
-            return Err(CommandError::UserExists);
+            return Err(if user.is_person() { CommandError::UserExists } else { CommandError::AccountExists });
         }
         if self.view.counts_of(&user.tenant).users >= limits::USERS_MAX {
             return Err(CommandError::LimitReached { detail: format!("there are at most {} users", limits::USERS_MAX) });
@@ -128,11 +131,25 @@ impl State {
     ) -> Result<(), CommandError> {
         self.check_tenant(&tenant)?;
         let Some(known) = self.view.user(&tenant, &username).map(|user| UserRecord::clone(user)) else {
-            let hash = hash.ok_or(CommandError::UserNotFound)?;
+            let hash = Some(hash.ok_or(CommandError::UserNotFound)?);
+            let kind = UserKind::Person;
             let (grants, revision) = (grants.unwrap_or_default(), revision.unwrap_or(1));
             let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
-            return self.create_user(UserRecord { tenant, username, hash, grants, is_root: false, created_at_ms, updated_at_ms, revision });
+            return self.create_user(UserRecord {
+                tenant,
+                username,
+                kind,
+                hash,
+                grants,
+                is_root: false,
+                created_at_ms,
+                updated_at_ms,
+                revision,
+            });
         };
+        if !known.is_person() {
+            return Err(CommandError::UserExists);
+        }
         if known.is_root && grants.is_some() {
             return Err(Forbidden::RootGrants.into());
         }
@@ -141,18 +158,19 @@ impl State {
         if is_same && revision == known.revision {
             return Ok(());
         }
-        let (hash, grants) = (hash.unwrap_or_else(|| known.hash.clone()), grants.unwrap_or_else(|| known.grants.clone()));
+        let (hash, grants) = (hash.or_else(|| known.hash.clone()), grants.unwrap_or_else(|| known.grants.clone()));
         self.insert_user(UserRecord { hash, grants, revision, updated_at_ms: at_ms, ..known });
         Ok(())
     }
 
-    pub(super) fn delete_user(&mut self, tenant: &TenantId, username: &Username) -> Result<(), CommandError> {
-        if self.the_user(tenant, username)?.is_root {
+    pub(super) fn delete_user(&mut self, tenant: &TenantId, username: &Username, kind: UserKind) -> Result<(), CommandError> {
+        if self.the_user(tenant, username, kind)?.is_root {
             return Err(Forbidden::RootStays.into());
         }
         if self.view.users.remove(&(tenant.clone(), username.clone())).is_some() {
             self.count(tenant, |counts| counts.users = counts.users.saturating_sub(1));
         }
+        self.delete_keys_of(tenant, username);
         Ok(())
     }
 
@@ -160,10 +178,11 @@ impl State {
         &mut self,
         tenant: &TenantId,
         username: &Username,
+        kind: UserKind,
         grants: Grants,
         updated_at_ms: u64,
     ) -> Result<(), CommandError> {
-        let user = self.the_user(tenant, username)?;
+        let user = self.the_user(tenant, username, kind)?;
         if user.is_root {
             return Err(Forbidden::RootGrants.into());
         }
@@ -179,17 +198,19 @@ impl State {
         checked: Option<&StoredHash>,
         updated_at_ms: u64,
     ) -> Result<(), CommandError> {
-        let user = self.the_user(tenant, username)?;
+        let user = self.the_user(tenant, username, UserKind::Person)?;
         // Else whoever knows a password that was just replaced could take the user over.
-        if checked.is_some_and(|checked| *checked != user.hash) {
+        if checked.is_some_and(|checked| user.hash.as_ref() != Some(checked)) {
             return Err(CommandError::UserChanged);
         }
-        self.insert_user(UserRecord { hash, updated_at_ms, ..user });
+        self.insert_user(UserRecord { hash: Some(hash), updated_at_ms, ..user });
         Ok(())
     }
 
-    fn the_user(&self, tenant: &TenantId, username: &Username) -> Result<UserRecord, CommandError> {
-        self.view.user(tenant, username).map(|user| UserRecord::clone(user)).ok_or(CommandError::UserNotFound)
+    pub(super) fn the_user(&self, tenant: &TenantId, username: &Username, kind: UserKind) -> Result<UserRecord, CommandError> {
+        let user = self.view.user(tenant, username).filter(|user| user.kind == kind);
+        let missing = if kind.is_person() { CommandError::UserNotFound } else { CommandError::AccountNotFound };
+        user.map(|user| UserRecord::clone(user)).ok_or(missing)
     }
 
     pub(super) fn insert_user(&mut self, user: UserRecord) {
@@ -217,7 +238,9 @@ fn permit_from_outside(user: &UserRecord, command: &Command) -> Result<(), Forbi
         | Command::DeleteUser { .. }
         | Command::SetGrants { .. }
         | Command::SetPassword { .. }
-        | Command::PutUser { .. } => operate(user),
+        | Command::PutUser { .. }
+        | Command::CreateKey { .. }
+        | Command::DeleteKey { .. } => operate(user),
         _ => Err(Forbidden::CallerUnknown),
     }
 }
@@ -227,6 +250,7 @@ fn tenant_of(command: &Command) -> Option<&TenantId> {
     match command {
         Command::CreateTopic { topic, .. } => Some(&topic.tenant),
         Command::CreateUser { user } => Some(&user.tenant),
+        Command::CreateKey { key } => Some(&key.tenant),
         Command::DeleteTopic { tenant, .. }
         | Command::SetBounds { tenant, .. }
         | Command::GrowPartitions { tenant, .. }
@@ -236,6 +260,7 @@ fn tenant_of(command: &Command) -> Option<&TenantId> {
         | Command::DeleteUser { tenant, .. }
         | Command::SetGrants { tenant, .. }
         | Command::SetPassword { tenant, .. }
+        | Command::DeleteKey { tenant, .. }
         | Command::PutUser { tenant, .. } => Some(tenant),
         Command::NameOwner { .. }
         | Command::BeginMove { .. }

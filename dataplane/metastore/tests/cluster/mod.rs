@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use veena_contract::{
     Actor, BoxFuture, CallerGone, Catalog, CatalogWriter, Command, CommandError, FeatureLevel, Grants, LeaderPort, NodeDirectory, NodeId,
     Ownership, OwnershipEpoch, PeerAddr, PeerCall, PeerClient, PeerError, PeerRefusal, PeerRequest, ProposeError, StoredHash, TenantId,
-    TopicId, UserRecord, Username, Witness,
+    TopicId, UserKind, UserRecord, Username, Witness,
 };
 use veena_metastore::{Hold, MemLog, MemberError, Metastore, MetastoreConfig, Runtime, StartError};
 
@@ -298,7 +298,8 @@ async fn nobody_is_a_user_before_every_member_knows_of_users() {
         user: UserRecord {
             tenant: TenantId::default_tenant(),
             username: root_actor().username,
-            hash: StoredHash::new("hash".into()),
+            kind: UserKind::Person,
+            hash: Some(StoredHash::new("hash".into())),
             grants: Grants::none(),
             is_root: true,
             created_at_ms: 1,

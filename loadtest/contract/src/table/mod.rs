@@ -1,5 +1,6 @@
 //! The rows, one module per resource, and the few words they are written with.
 
+mod accounts;
 mod ack;
 mod additions;
 mod children;
@@ -43,6 +44,7 @@ pub fn rows() -> Vec<Row> {
         keys::rows(),
         rights::rows(),
         users::rows(),
+        accounts::rows(),
     ]
     .concat()
 }

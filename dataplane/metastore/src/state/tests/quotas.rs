@@ -1,6 +1,6 @@
 //! Limits of tenants and topics.
 
-use veena_contract::{FeatureLevel, Limit, Quota, QuotaScope, TenantState};
+use veena_contract::{FeatureLevel, Limit, Quota, QuotaScope, TenantState, UserKind};
 
 use super::*;
 
@@ -98,7 +98,8 @@ fn only_operators_set_limits_and_only_newer_members_read_them() {
     let user = |text: &str, is_admin: bool| UserRecord {
         tenant: tenant(),
         username: Username::parse(text).expect("a name"),
-        hash: StoredHash::new("x".into()),
+        hash: Some(StoredHash::new("x".into())),
+        kind: UserKind::Person,
         grants: if is_admin {
             Grants::parse(&[veena_contract::GrantText { action: "admin".into(), patterns: vec![] }]).expect("grants")
         } else {

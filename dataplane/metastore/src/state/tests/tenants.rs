@@ -150,8 +150,8 @@ fn a_tenant_is_forgotten_when_it_has_nothing_and_its_name_is_free_then() {
     state.apply(end("acme")).expect("begun");
     let left = [
         Command::DeleteTopic { tenant: tenant_of("acme"), name: name("t"), id: TopicId(1) },
-        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("ann@acme").username },
-        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username },
+        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("ann@acme").username, kind: UserKind::Person },
+        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username, kind: UserKind::Person },
     ];
     for command in left {
         assert_eq!(state.apply(gone("acme")), Err(CommandError::TenantNotEmpty));
@@ -179,7 +179,7 @@ fn nobody_of_a_suspended_tenant_changes_anything_and_operators_do() {
 #[test]
 fn an_admin_of_a_tenant_manages_it_and_nothing_else() {
     let mut state = two_tenants();
-    let acme = Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username };
+    let acme = Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username, kind: UserKind::Person };
     for command in [
         put("acme", TenantState::Active, Some(9)),
         end("zen"),
@@ -201,7 +201,7 @@ fn an_operator_manages_tenants_and_their_users_and_none_of_their_topics() {
         put("new", TenantState::Active, None),
         put_user("first@new", Some("h"), Some(admin()), None),
         put_user("first@new", None, Some(Grants::none()), None),
-        Command::DeleteUser { tenant: tenant_of("new"), username: actor("first@new").username },
+        Command::DeleteUser { tenant: tenant_of("new"), username: actor("first@new").username, kind: UserKind::Person },
         end("zen"),
     ] {
         state.apply_by(actor("ann@default"), command).expect("an operator's");
@@ -231,8 +231,18 @@ fn the_same_name_is_another_user_in_another_tenant_and_only_the_root_admin_is_ro
 
 fn user_record(who: &str) -> UserRecord {
     let Actor { tenant, username } = actor(who);
-    let hash = StoredHash::new("h".into());
-    UserRecord { tenant, username, hash, grants: Grants::none(), is_root: false, created_at_ms: 1, updated_at_ms: 1, revision: 0 }
+    let hash = Some(StoredHash::new("h".into()));
+    UserRecord {
+        tenant,
+        username,
+        kind: UserKind::Person,
+        hash,
+        grants: Grants::none(),
+        is_root: false,
+        created_at_ms: 1,
+        updated_at_ms: 1,
+        revision: 0,
+    }
 }
 
 #[test]

@@ -4,15 +4,15 @@ use veena_contract::{Actor, Forbidden, GrantText, LogIndex};
 
 use super::*;
 
-fn user_name(text: &str) -> Username {
+pub(super) fn user_name(text: &str) -> Username {
     Username::parse(text).expect("a good name")
 }
 
-fn actor(text: &str) -> Actor {
+pub(super) fn actor(text: &str) -> Actor {
     Actor { tenant: TenantId::default_tenant(), username: user_name(text) }
 }
 
-fn grants(of: &[(&str, &[&str])]) -> Grants {
+pub(super) fn grants(of: &[(&str, &[&str])]) -> Grants {
     let text = |(action, patterns): &(&str, &[&str])| GrantText {
         action: (*action).to_owned(),
         patterns: patterns.iter().map(ToString::to_string).collect(),
@@ -20,11 +20,12 @@ fn grants(of: &[(&str, &[&str])]) -> Grants {
     Grants::parse(&of.iter().map(text).collect::<Vec<_>>()).expect("grants")
 }
 
-fn user(text: &str, of: &[(&str, &[&str])]) -> UserRecord {
+pub(super) fn user(text: &str, of: &[(&str, &[&str])]) -> UserRecord {
     UserRecord {
         tenant: tenant(),
         username: user_name(text),
-        hash: StoredHash::new(format!("hash of {text}").into()),
+        kind: UserKind::Person,
+        hash: Some(StoredHash::new(format!("hash of {text}").into())),
         grants: grants(of),
         is_root: text == Username::ROOT,
         created_at_ms: 5,
@@ -33,16 +34,16 @@ fn user(text: &str, of: &[(&str, &[&str])]) -> UserRecord {
     }
 }
 
-fn create_user(text: &str, of: &[(&str, &[&str])]) -> Command {
+pub(super) fn create_user(text: &str, of: &[(&str, &[&str])]) -> Command {
     Command::CreateUser { user: user(text, of) }
 }
 
-fn delete_user(text: &str) -> Command {
-    Command::DeleteUser { tenant: tenant(), username: user_name(text) }
+pub(super) fn delete_user(text: &str) -> Command {
+    Command::DeleteUser { tenant: tenant(), username: user_name(text), kind: UserKind::Person }
 }
 
 fn set_grants(text: &str, of: &[(&str, &[&str])]) -> Command {
-    Command::SetGrants { tenant: tenant(), username: user_name(text), grants: grants(of), at_ms: 9 }
+    Command::SetGrants { tenant: tenant(), username: user_name(text), kind: UserKind::Person, grants: grants(of), at_ms: 9 }
 }
 
 fn set_password(text: &str, checked: Option<&str>) -> Command {
@@ -52,7 +53,7 @@ fn set_password(text: &str, checked: Option<&str>) -> Command {
 }
 
 /// The root admin, an admin, somebody with a few grants, and somebody with none.
-fn with_users() -> State {
+pub(super) fn with_users() -> State {
     state([
         create_user("admin", &[]),
         create_user("ann", &[("admin", &[])]),
@@ -61,18 +62,18 @@ fn with_users() -> State {
     ])
 }
 
-fn by(state: &mut State, caller: &str, command: Command) -> Result<(), CommandError> {
+pub(super) fn by(state: &mut State, caller: &str, command: Command) -> Result<(), CommandError> {
     let before = state.clone();
     let answer = state.apply_by(actor(caller), command);
     assert!(answer.is_ok() || same(&before, state), "a refused command changed something");
     answer
 }
 
-fn forbidden(why: Forbidden) -> Result<(), CommandError> {
+pub(super) fn forbidden(why: Forbidden) -> Result<(), CommandError> {
     Err(CommandError::Forbidden { why })
 }
 
-fn told(state: &mut State, caller: &str, command: Command) -> String {
+pub(super) fn told(state: &mut State, caller: &str, command: Command) -> String {
     by(state, caller, command).expect_err("refused").to_string()
 }
 
@@ -144,11 +145,11 @@ fn nobody_deletes_themselves_or_sets_their_own_rights_but_everybody_their_passwo
     assert_eq!(by(&mut state, "joe", set_grants("joe", &[])), forbidden(Forbidden::NotAdmin));
     by(&mut state, "eve", set_password("eve", Some("hash of eve"))).expect("her own");
     let eve = state.view().user(&tenant(), &user_name("eve")).expect("there").clone();
-    assert_eq!((eve.created_at_ms, eve.updated_at_ms, &**eve.hash.expose()), (5, 9, "another hash"));
+    assert_eq!((eve.created_at_ms, eve.updated_at_ms, &**eve.hash.as_ref().expect("a password").expose()), (5, 9, "another hash"));
     let stale = || set_password("eve", Some("hash of eve"));
     assert_eq!(by(&mut state, "eve", stale()), Err(CommandError::UserChanged), "the password that was checked is gone");
     by(&mut state, "ann", delete_user("eve")).expect("deleted");
-    by(&mut state, "ann", Command::CreateUser { user: UserRecord { hash: StoredHash::new("new".into()), ..user("eve", &[]) } })
+    by(&mut state, "ann", Command::CreateUser { user: UserRecord { hash: Some(StoredHash::new("new".into())), ..user("eve", &[]) } })
         .expect("anew");
     assert_eq!(by(&mut state, "eve", stale()), Err(CommandError::UserChanged), "it was that of another of the name");
 }

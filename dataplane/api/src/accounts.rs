@@ -1,0 +1,197 @@
+//! Service accounts and their keys, and who one is. A key is shown in the answer that creates it and nowhere else; another tenant's account
+//! or key is not there.
+
+use std::sync::Arc;
+
+use http::header::CACHE_CONTROL;
+use http::{HeaderValue, StatusCode};
+use veena_auth::{ApiKey, KeyKind};
+use veena_client::bodies::{Account, CreateAccount, CreateKey, CreatedKey, Key, SetGrants, Whoami};
+use veena_contract::{CatalogView, Command, CommandError, Grants, KeyId, KeyRecord, UserKind, UserRecord, Username, limits};
+
+use crate::answer::{self, Answer};
+use crate::body::RequestBody;
+use crate::catalog;
+use crate::children::too_large_is_400;
+use crate::edge::Call;
+use crate::problem::Problem;
+use crate::users::{decode, granted, grants};
+
+/// What is secret is kept by nobody on its way.
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// `POST /v1/accounts`.
+pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
+    let asked: CreateAccount = decode(&body)?;
+    // The names are those of users; the text speaks of an account.
+    let username = Username::parse(&asked.name).map_err(|error| Problem::invalid(error.to_string().replacen("username", "name", 1)))?;
+    let grants = grants(asked.grants.unwrap_or_default())?;
+    call.caller.can_confer(&grants)?;
+    let at_ms = call.state.parts.clock.now_ms();
+    let (tenant, kind) = (call.tenant().clone(), UserKind::Service);
+    let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
+    let account = UserRecord { tenant, username, kind, hash: None, grants, is_root: false, created_at_ms, updated_at_ms, revision: 0 };
+    let view = catalog::propose(call, |_| Ok(Command::CreateUser { user: account.clone() })).await?;
+    Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &account.username)?)))
+}
+
+fn shape(record: &UserRecord) -> Account {
+    Account {
+        name: record.username.to_string(),
+        grants: granted(&record.grants),
+        created_at_ms: record.created_at_ms,
+        updated_at_ms: record.updated_at_ms,
+    }
+}
+
+fn shape_of_key(call: &Call<'_>, key: &KeyRecord) -> Key {
+    Key {
+        id: key.id.to_string(),
+        description: key.description.as_deref().map(str::to_owned),
+        scopes: key.scopes.as_ref().map(granted),
+        created_at_ms: key.created_at_ms,
+        created_by: key.created_by.as_deref().map(str::to_owned),
+        expires_at_ms: key.expires_at_ms,
+        expired: key.is_expired(call.state.parts.clock.now_ms()),
+        last_used_on_this_node_ms: call.state.key_uses.last_ms(key.id),
+    }
+}
+
+/// The account that the path names. A name that none can have names none.
+fn named(call: &Call<'_>) -> Result<Username, Problem> {
+    Username::parse(&call.second).map_err(|_| CommandError::AccountNotFound.into())
+}
+
+fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
+    let account = view.user(call.tenant(), name).filter(|user| !user.is_person());
+    account.ok_or_else(|| CommandError::AccountNotFound.into())
+}
+
+/// The newest view that this node has, if it is as one asks of it; otherwise the leader's. A node of a cluster says that something is not
+/// there only when the leader does not know it either.
+async fn view_with(call: &Call<'_>, is_there: impl Fn(&CatalogView) -> bool) -> Result<Arc<CatalogView>, Problem> {
+    let view = call.state.view();
+    if call.state.parts.cluster.is_some() && !is_there(&view) {
+        return Ok(call.state.parts.leader.confirmed_view().await?);
+    }
+    Ok(view)
+}
+
+/// `GET /v1/accounts`.
+pub(crate) fn list(call: &Call<'_>) -> Answer {
+    let view = call.state.view();
+    let accounts: Vec<Account> = view.users_of(call.tenant()).filter(|user| !user.is_person()).map(|user| shape(user)).collect();
+    answer::json(StatusCode::OK, &accounts)
+}
+
+/// `GET /v1/accounts/{account}`.
+pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
+    let name = named(call)?;
+    let view = view_with(call, |view| find(call, view, &name).is_ok()).await?;
+    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &name)?)))
+}
+
+/// `DELETE /v1/accounts/{account}`: its keys go with it.
+pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
+    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)?, kind: UserKind::Service };
+    catalog::propose(call, |_| Ok(command.clone())).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// `PUT /v1/accounts/{account}/grants`: all of them.
+pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let username = named(call)?;
+    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
+    let grants = grants(decode::<SetGrants>(&body)?.grants)?;
+    call.caller.can_confer(&grants)?;
+    let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
+    let command = Command::SetGrants { tenant, username: username.clone(), kind: UserKind::Service, grants, at_ms };
+    let view = catalog::propose(call, |_| Ok(command.clone())).await?;
+    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
+}
+
+/// `GET /v1/accounts/{account}/keys`.
+pub(crate) async fn list_keys(call: &Call<'_>) -> Result<Answer, Problem> {
+    let name = named(call)?;
+    let view = view_with(call, |view| find(call, view, &name).is_ok()).await?;
+    find(call, &view, &name)?;
+    let keys: Vec<Key> = view.keys_of(call.tenant(), &name).map(|key| shape_of_key(call, key)).collect();
+    Ok(answer::json(StatusCode::OK, &keys))
+}
+
+/// `POST /v1/accounts/{account}/keys`.
+pub(crate) async fn create_key(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
+    let username = named(call)?;
+    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
+    let asked: CreateKey = decode(&body)?;
+    let scopes = asked.scopes.map(scopes).transpose()?;
+    let description = asked.description.as_deref().map(description).transpose()?;
+    let created_at_ms = call.state.parts.clock.now_ms();
+    let expires_at_ms = asked.expires_in_ms.map(|life_ms| life(life_ms).map(|life_ms| created_at_ms + life_ms)).transpose()?;
+    let key = ApiKey::random(KeyKind::Service)
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, veena_contract::ErrorCode::Internal, error.to_string()))?;
+    let (tenant, id, hash) = (call.tenant().clone(), key.id(), key.hash());
+    // Who creates it is written down where the command is applied.
+    let record = KeyRecord { id, tenant, username, hash, scopes, created_at_ms, created_by: None, expires_at_ms, description };
+    let view = catalog::propose(call, |_| Ok(Command::CreateKey { key: record.clone() })).await?;
+    let record = view.key(&id).ok_or(CommandError::AccountNotFound)?;
+    let created = CreatedKey { record: shape_of_key(call, record), key: key.expose().to_owned().into() };
+    let mut answer = answer::json(StatusCode::CREATED, &created);
+    answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    Ok(answer)
+}
+
+/// A key that may do nothing would be a mistake.
+fn scopes(asked: Vec<veena_client::bodies::Grant>) -> Result<Grants, Problem> {
+    if asked.is_empty() {
+        return Err(Problem::invalid("scopes must not be empty: leave it out for all that the account may do"));
+    }
+    grants(asked)
+}
+
+fn description(text: &str) -> Result<Arc<str>, Problem> {
+    let max = limits::KEY_DESCRIPTION_BYTES_MAX;
+    if text.len() > max || text.chars().any(char::is_control) {
+        return Err(Problem::invalid(format!("description must be up to {max} bytes without control characters")));
+    }
+    Ok(text.into())
+}
+
+fn life(asked_ms: i64) -> Result<u64, Problem> {
+    let max = limits::KEY_LIFE_MS_MAX;
+    let life_ms = u64::try_from(asked_ms).ok().filter(|life_ms| (1..=max).contains(life_ms));
+    life_ms.ok_or_else(|| Problem::invalid(format!("expires_in_ms must be 1 to {max}")))
+}
+
+/// `DELETE /v1/accounts/{account}/keys/{key}`.
+pub(crate) async fn delete_key(call: &Call<'_>) -> Result<Answer, Problem> {
+    let name = named(call)?;
+    let missing = || Problem::new(StatusCode::NOT_FOUND, veena_contract::ErrorCode::NotFound, "key not found");
+    let id = KeyId::parse(&call.third).map_err(|_| missing())?;
+    let is_there = |view: &CatalogView| view.keys_of(call.tenant(), &name).any(|key| key.id == id);
+    let view = view_with(call, is_there).await?;
+    find(call, &view, &name)?;
+    if !is_there(&view) {
+        return Err(missing());
+    }
+    let command = Command::DeleteKey { tenant: call.tenant().clone(), username: name.clone(), id };
+    catalog::propose(call, |_| Ok(command.clone())).await?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// `GET /v1/whoami`.
+pub(crate) fn whoami(call: &Call<'_>) -> Answer {
+    let (record, key) = (call.caller.record(), call.caller.key());
+    let told = Whoami {
+        tenant: call.tenant().to_string(),
+        name: record.map(|record| record.username.to_string()),
+        kind: record.map(|record| record.kind.as_str().to_owned()),
+        key_id: key.map(|key| key.id.to_string()),
+        grants: record.map(|record| granted(&record.grants)).unwrap_or_default(),
+        scopes: key.and_then(|key| key.scopes.as_ref()).map(granted),
+        root: record.is_some_and(|record| record.is_root),
+        operator: call.tenant().is_default() && call.caller.may_administer().is_ok(),
+    };
+    answer::json(StatusCode::OK, &told)
+}

@@ -1,0 +1,217 @@
+//! Service accounts and their keys.
+
+use veena_contract::{FeatureLevel, Forbidden, KeyHash, KeyId, KeyRecord};
+
+use super::users::{by, create_user, delete_user, forbidden, grants, user, user_name, with_users};
+use super::*;
+
+pub(super) fn id(n: u8) -> KeyId {
+    KeyId::parse(&format!("key{n:09}")).expect("an id")
+}
+
+pub(super) fn key(tenant: TenantId, username: Username, n: u8, created_at_ms: u64, expires_at_ms: Option<u64>) -> KeyRecord {
+    let hash = KeyHash::new([n; 32]);
+    KeyRecord { id: id(n), tenant, username, hash, scopes: None, created_at_ms, created_by: None, expires_at_ms, description: None }
+}
+
+fn other_tenant() -> TenantId {
+    TenantId::parse("other").expect("a tenant")
+}
+
+fn account(text: &str) -> UserRecord {
+    UserRecord { kind: UserKind::Service, hash: None, ..user(text, &[]) }
+}
+
+fn create_key(n: u8) -> Command {
+    Command::CreateKey { key: key(tenant(), user_name("ci"), n, 5, None) }
+}
+
+fn create_key_until(n: u8, created_at_ms: u64, expires_at_ms: u64) -> Command {
+    Command::CreateKey { key: key(tenant(), user_name("ci"), n, created_at_ms, Some(expires_at_ms)) }
+}
+
+fn delete_key(n: u8) -> Command {
+    Command::DeleteKey { tenant: tenant(), username: user_name("ci"), id: id(n) }
+}
+
+fn delete_account(text: &str) -> Command {
+    Command::DeleteUser { tenant: tenant(), username: user_name(text), kind: UserKind::Service }
+}
+
+fn with_account() -> State {
+    let mut state = with_users();
+    state.apply(Command::CreateUser { user: account("ci") }).expect("created");
+    state
+}
+
+fn ids(state: &State) -> Vec<KeyId> {
+    state.view().keys_of(&tenant(), &user_name("ci")).map(|key| key.id).collect()
+}
+
+#[test]
+fn accounts_and_users_share_their_names_and_neither_is_taken_for_the_other() {
+    let mut state = with_account();
+    assert_eq!(state.apply(create_user("ci", &[])), Err(CommandError::UserExists));
+    for taken in ["ci", "joe", "admin"] {
+        assert_eq!(
+            state.apply(Command::CreateUser { user: UserRecord { is_root: false, ..account(taken) } }),
+            Err(CommandError::AccountExists)
+        );
+    }
+    assert_eq!(state.apply(delete_user("ci")), Err(CommandError::UserNotFound));
+    assert_eq!(state.apply(delete_account("joe")), Err(CommandError::AccountNotFound));
+    let set = |text, kind| Command::SetGrants {
+        tenant: tenant(),
+        username: user_name(text),
+        kind,
+        grants: grants(&[("produce", &["a"])]),
+        at_ms: 9,
+    };
+    assert_eq!(state.apply(set("ci", UserKind::Person)), Err(CommandError::UserNotFound));
+    assert_eq!(state.apply(set("joe", UserKind::Service)), Err(CommandError::AccountNotFound));
+    state.apply(set("ci", UserKind::Service)).expect("set");
+    let password =
+        Command::SetPassword { tenant: tenant(), username: user_name("ci"), hash: StoredHash::new("x".into()), checked: None, at_ms: 9 };
+    assert_eq!(state.apply(password), Err(CommandError::UserNotFound), "an account has no password");
+    state.apply(delete_account("ci")).expect("deleted");
+    state.apply(create_user("ci", &[])).expect("the name is free");
+}
+
+#[test]
+fn a_key_is_an_accounts_and_goes_with_it() {
+    let mut state = with_account();
+    assert_eq!(state.apply(Command::CreateKey { key: key(tenant(), user_name("joe"), 1, 5, None) }), Err(CommandError::AccountNotFound));
+    assert_eq!(
+        state.apply(Command::CreateKey { key: key(other_tenant(), user_name("ci"), 1, 5, None) }),
+        Err(CommandError::AccountNotFound)
+    );
+    state.apply(create_key(1)).expect("created");
+    state.apply(create_key(2)).expect("created");
+    assert_eq!(state.apply(create_key(1)), Err(CommandError::Changed), "an id is drawn once");
+    assert_eq!(ids(&state), [id(1), id(2)]);
+    state.apply(delete_key(1)).expect("deleted");
+    state.apply(delete_key(1)).expect("once more is no matter");
+    assert_eq!((ids(&state), state.view().key(&id(1)).is_some()), (vec![id(2)], false));
+    state.apply(delete_account("ci")).expect("deleted");
+    assert!(state.view().keys.is_empty() && state.view().account_keys.is_empty());
+    state.apply(Command::CreateUser { user: account("ci") }).expect("anew");
+    assert_eq!(ids(&state), []);
+}
+
+#[test]
+fn an_account_has_few_keys_that_are_good_and_those_that_expired_do_not_count_and_are_forgotten_in_turn() {
+    let mut state = with_account();
+    for n in 0..5 {
+        state.apply(create_key(n)).expect("room");
+    }
+    let refused = state.apply(create_key(5)).expect_err("no room");
+    assert_eq!(refused.to_string(), "limit reached: an account has at most 5 keys that have not expired");
+    state.apply(delete_key(0)).expect("deleted");
+    for n in 10..17 {
+        let n_ms = u64::from(n) * 100;
+        state.apply(create_key_until(n, n_ms, n_ms + 50)).expect("the one before has expired");
+    }
+    let refused = state.apply(create_key_until(17, 1640, 1700));
+    assert!(matches!(refused, Err(CommandError::LimitReached { .. })), "the last one has not expired yet");
+    let left: Vec<KeyId> = (1..5).chain(11..17).map(id).collect();
+    assert_eq!(ids(&state), left);
+}
+
+#[test]
+fn keys_are_made_and_deleted_by_admins_of_their_tenant_and_say_by_whom() {
+    let mut state = with_account();
+    for command in [create_key(1), delete_key(1)] {
+        assert_eq!(by(&mut state, "joe", command.clone()), forbidden(Forbidden::NotAdmin));
+        assert_eq!(by(&mut state, "nobody", command), forbidden(Forbidden::CallerUnknown));
+    }
+    let mut forged = key(tenant(), user_name("ci"), 1, 5, None);
+    forged.created_by = Some("admin".into());
+    by(&mut state, "ann", Command::CreateKey { key: forged }).expect("an admin's");
+    assert_eq!(state.view().key(&id(1)).expect("there").created_by.as_deref(), Some("ann"));
+
+    let there = || UserRecord { tenant: other_tenant(), ..user("eve", &[("admin", &[])]) };
+    state.apply(Command::CreateUser { user: there() }).expect("created");
+    let before = state.clone();
+    let theirs = Command::DeleteKey { tenant: other_tenant(), username: user_name("ci"), id: id(1) };
+    state.apply_by(there().actor(), theirs).expect("there is none, for them");
+    assert!(same(&before, &state), "a key of another tenant was deleted");
+    assert_eq!(state.apply_by(there().actor(), delete_key(1)), forbidden(Forbidden::CallerUnknown));
+    by(&mut state, "ann", delete_key(1)).expect("an admin's");
+}
+
+#[test]
+fn keys_are_in_the_dump_which_older_programs_do_not_read() {
+    let mut state = with_account();
+    assert_eq!((with_users().level(), state.level()), (FeatureLevel::USERS, FeatureLevel::TENANTS));
+    let scoped = KeyRecord {
+        scopes: Some(grants(&[("consume", &["a*"])])),
+        description: Some("for CI".into()),
+        ..key(tenant(), user_name("ci"), 2, 5, Some(9))
+    };
+    state.apply(create_key(1)).expect("created");
+    by(&mut state, "ann", Command::CreateKey { key: scoped }).expect("created");
+    let bytes = state.dump();
+    assert!(same(&State::from_dump(&bytes).expect("its own dump"), &state));
+    let text = String::from_utf8(bytes).expect("JSON");
+    let hash = |n: &str| n.repeat(32);
+    let golden = format!(
+        concat!(
+            r#""keys":[{{"id":"key000000001","tenant":"default","username":"ci","hash":"{}","created_at_ms":5}},"#,
+            r#"{{"id":"key000000002","tenant":"default","username":"ci","hash":"{}","scopes":[{{"action":"consume","patterns":["a*"]}}],"#,
+            r#""created_at_ms":5,"created_by":"ann","expires_at_ms":9,"description":"for CI"}}]"#,
+        ),
+        hash("01"),
+        hash("02")
+    );
+    assert!(text.starts_with(r#"{"v":4,"#) && text.contains(&golden), "{text}");
+    assert!(text.contains(r#"{"tenant":"default","username":"ci","kind":"service","created_at_ms":5,"updated_at_ms":5}"#), "{text}");
+    state.name_lineage(LineageId(1));
+    assert_eq!(state.begin_life(LineageId(2), Vec::new(), None).view().keys, state.view().keys, "another life has them too");
+    assert!(!format!("{state:?}").contains("[1, 1, 1"), "a hash is printed");
+}
+
+#[test]
+fn the_log_carries_keys_in_a_form_that_stays() {
+    use super::super::{Operation, encode};
+    let text = |command| encode(Operation::catalog(None, command)).expect("JSON").get().to_owned();
+    let golden = r#"{"v":4,"op":{"catalog":{"command":"delete_key","tenant":"default","username":"ci","id":"key000000001"}}}"#;
+    assert_eq!(text(delete_key(1)), golden);
+    let golden = r#"{"v":4,"op":{"catalog":{"command":"create_key","key":{"id":"key000000001","tenant":"default","username":"ci","hash":""#;
+    assert!(text(create_key(1)).starts_with(golden), "{}", text(create_key(1)));
+    assert_eq!(
+        text(delete_account("ci")),
+        r#"{"v":4,"op":{"catalog":{"command":"delete_user","tenant":"default","username":"ci","kind":"service"}}}"#
+    );
+    assert_eq!(
+        text(delete_user("joe")),
+        r#"{"v":3,"op":{"catalog":{"command":"delete_user","tenant":"default","username":"joe"}}}"#,
+        "as it was"
+    );
+}
+
+/// Printed, for whoever wants to know: `cargo nextest run --release --no-capture as_many_keys`.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
+fn as_many_keys_as_there_may_be_are_written_down_and_read_back() {
+    let (mut state, tenants) = (State::default(), 10_000);
+    let accounts = limits::KEYS_MAX / limits::KEYS_PER_ACCOUNT_MAX;
+    for n in 0..accounts {
+        let tenant = TenantId::parse(&format!("t{}", n % tenants)).expect("a tenant");
+        let user = UserRecord { tenant, ..account(&format!("ci-{n}")) };
+        state.create_user(user.clone()).expect("room");
+        for m in 0..limits::KEYS_PER_ACCOUNT_MAX {
+            let id = KeyId::parse(&format!("k{n:06}x{m:04}")).expect("an id");
+            let key = KeyRecord { id, ..key(user.tenant.clone(), user.username.clone(), 1, 5, None) };
+            state.create_key(key).expect("room");
+        }
+    }
+    let one_more = KeyRecord { id: id(1), ..key(tenant(), user_name("ci"), 1, 5, None) };
+    state.create_user(account("ci")).expect("room");
+    assert!(matches!(state.create_key(one_more), Err(CommandError::LimitReached { .. })));
+    let began = std::time::Instant::now();
+    let bytes = state.dump();
+    let dumped = began.elapsed();
+    let read = State::from_dump(&bytes).expect("its own dump");
+    println!("{} keys: {} bytes, written down in {dumped:?}, read in {:?}", state.view.keys.len(), bytes.len(), began.elapsed() - dumped);
+    assert!(same(&read, &state));
+}
