@@ -690,6 +690,7 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[],
         body: Body::None,
         answers: &[answer(200, "Who.", Shape::Json(shape::<Whoami>))],
+        refusals: &[PANIC],
     },
     Operation {
         route: Route::TenantQuota,

@@ -148,3 +148,27 @@ fn limits_are_of_tenants_that_are_there_and_go_with_them() {
     state.apply(Command::TenantGone { tenant: other(), created_at_ms: 1 }).expect("gone");
     assert!(state.view().quota(&other(), None).is_none() && state.view().quota(&tenant(), None).is_some());
 }
+
+#[test]
+fn a_tenant_has_as_many_keys_as_its_limits_say() {
+    let mut state = State::default();
+    let bot = Username::parse("bot").expect("a name");
+    let user = UserRecord {
+        tenant: tenant(),
+        username: bot.clone(),
+        hash: None,
+        kind: UserKind::Service,
+        grants: Grants::default(),
+        is_root: false,
+        created_at_ms: 1,
+        updated_at_ms: 1,
+        revision: 0,
+    };
+    state.apply(Command::CreateUser { user }).expect("an account");
+    state.apply(set(None, Quota { keys: Some(1), ..Quota::default() }, None)).expect("limits");
+    let create = |n: u8| Command::CreateKey { key: super::keys::key(tenant(), bot.clone(), n, 1, None) };
+    state.apply(create(1)).expect("the first");
+    assert_eq!(state.apply(create(2)), exceeded(Limit::Keys, 2, 1));
+    state.apply(set(None, Quota { keys: Some(2), ..Quota::default() }, None)).expect("raised");
+    state.apply(create(2)).expect("the second");
+}

@@ -104,7 +104,7 @@ fn a_user_is_put_as_often_as_one_likes_and_keeps_what_is_not_given() {
     let seen = |state: &State| {
         let Actor { tenant, username } = actor("joe@acme");
         let user = state.view().user(&tenant, &username).expect("there").clone();
-        (user.hash.expose().to_string(), user.grants.has_admin(), user.revision)
+        (user.hash.as_ref().expect("a password").expose().to_string(), user.grants.has_admin(), user.revision)
     };
     assert_eq!(seen(&state), ("h".to_owned(), true, 1));
     state.apply(put_user("joe@acme", None, Some(admin()), None)).expect("the same");
