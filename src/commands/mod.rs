@@ -12,6 +12,7 @@ mod local_cluster;
 mod log;
 pub mod node;
 mod produce;
+mod quota;
 mod read;
 mod tenant;
 mod topic;
@@ -164,6 +165,11 @@ pub enum Command {
     Key(key::KeyCommand),
     /// Say as whom the node knows you, and what you may do.
     Whoami,
+    /// Show and set what tenants may use.
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
+    /// Tell what one's tenant has used.
+    Usage(quota::UsageArgs),
     /// Send messages to a topic.
     Pub(produce::PubArgs),
     /// Receive messages from a topic: lease, print, ack.
@@ -201,6 +207,8 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Account(command) => account::run(&global, command).await,
             Command::Key(command) => key::run(&global, command).await,
             Command::Whoami => key::whoami(&global).await,
+            Command::Quota(command) => quota::run(&global, command).await,
+            Command::Usage(args) => quota::usage(&global, args).await,
             Command::Pub(args) => produce::run(&global, args).await,
             Command::Sub(args) => read::subscribe(&global, args).await,
             Command::Replay(args) => read::replay(&global, args).await,

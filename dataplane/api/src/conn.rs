@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use veena_broker::engine::Deliveries;
-use veena_contract::{Actor, limits};
+use veena_contract::{Actor, TenantId, limits};
 
 /// Something that rides on an answer: it counts once the socket has taken the answer, and is released when dropped before.
 pub(crate) trait Written: Send + 'static {
@@ -72,6 +72,8 @@ pub(crate) struct Conn<D = Deliveries> {
     since_ms: AtomicU64,
     linger: AtomicBool,
     leases: Mutex<SmallVec<[D; 1]>>,
+    /// Until when the limits of a tenant leave its requests alone, after one was refused.
+    paused: Mutex<Option<(TenantId, Instant)>>,
     pub(crate) identity: Arc<Identity>,
 }
 
@@ -83,6 +85,7 @@ impl<D: Written> Conn<D> {
             since_ms: AtomicU64::new(0),
             linger: AtomicBool::new(false),
             leases: Mutex::new(SmallVec::new()),
+            paused: Mutex::new(None),
             identity,
         }
     }
@@ -134,6 +137,17 @@ impl<D: Written> Conn<D> {
 
     pub(crate) fn lingers(&self) -> bool {
         self.linger.load(Ordering::Relaxed)
+    }
+
+    /// A tenant is over a limit: its requests on this connection are left alone until then.
+    pub(crate) fn pause(&self, tenant: TenantId, until: Instant) {
+        *self.paused.lock() = Some((tenant, until));
+    }
+
+    /// Until when requests of this tenant are left alone; told once.
+    pub(crate) fn paused(&self, tenant: &TenantId) -> Option<Instant> {
+        let mut paused = self.paused.lock();
+        if paused.as_ref().is_some_and(|(of, _)| of == tenant) { paused.take().map(|(_, until)| until) } else { None }
     }
 
     /// Has the phase lasted too long?
@@ -291,6 +305,16 @@ mod tests {
         drop(conn);
         assert_eq!(count.load(Ordering::Relaxed), 1);
         assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_tenant_that_was_refused_is_left_alone_and_once() {
+        let conn: Conn<Arc<AtomicUsize>> = Conn::new(Arc::default());
+        let (theirs, others) = (TenantId::default_tenant(), TenantId::parse("other").expect("a name"));
+        assert_eq!(conn.paused(&theirs), None);
+        let until = Instant::now() + Duration::from_secs(1);
+        conn.pause(theirs.clone(), until);
+        assert_eq!((conn.paused(&others), conn.paused(&theirs), conn.paused(&theirs)), (None, Some(until), None));
     }
 
     #[test]

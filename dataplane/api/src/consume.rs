@@ -18,6 +18,7 @@ use crate::metrics::WaitOutcome;
 use crate::problem::Problem;
 use crate::produce;
 use crate::query;
+use crate::quota;
 
 const WAIT_CLAMPED: HeaderName = HeaderName::from_static("x-narad-wait-clamped");
 
@@ -63,6 +64,7 @@ async fn lease(call: &Call<'_>, topic: TopicName, asked: &Asked) -> Result<Answe
         wait: asked.wait,
     };
     let mut waiting = Waiting { call, began: Instant::now(), outcome: WaitOutcome::Cancelled };
+    let _held = if asked.wait.is_zero() { None } else { quota::hold_poll(call, &topic)? };
     let consume = state.parts.broker.consume(request);
     // A node that stops answers parked consumers at once: empty.
     let leased = if asked.wait.is_zero() {
@@ -121,6 +123,7 @@ fn write(call: &Call<'_>, topic: &TopicName, mut leased: Deliveries, is_batch: b
         message_json::write(&mut out, topic.as_str(), &leased.messages()[0]);
         leased.truncate(1);
     }
+    quota::delivered(call, topic, leased.messages());
     out.push(b'\n');
     answer::json_bytes(StatusCode::OK, AnswerBody::with_leases(out, leased, call.conn.cloned()))
 }
@@ -151,6 +154,8 @@ async fn replay(call: &Call<'_>, topic: TopicName, partition: PartitionIndex, of
     let mut out = Vec::new();
     message_json::write(&mut out, topic.as_str(), &message);
     out.push(b'\n');
+    quota::delivered(call, &topic, std::slice::from_ref(&message));
+    call.state.parts.broker.usage().of(call.tenant()).on_delivered(1, message.counted_bytes());
     Ok(answer::json_bytes(StatusCode::OK, AnswerBody::plain(out)))
 }
 

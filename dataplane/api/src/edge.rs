@@ -23,8 +23,8 @@ use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
 use crate::{
-    accounts, ack, audit, backup, children, cluster, consume, explain, health, produce, produce_batch, sign_in, tenants, topic_patch,
-    topics, users,
+    accounts, ack, audit, backup, children, cluster, consume, explain, health, produce, produce_batch, quota, sign_in, tenants,
+    topic_patch, topics, usage, users,
 };
 
 /// Names a request whose change or refusal can be looked for: in the audit trail, in the log.
@@ -37,8 +37,10 @@ pub(crate) struct Call<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) caller: Caller,
     id: &'a RequestId,
+    /// Is the tenant, or the topic in the path, under any limits?
+    pub(crate) is_limited: bool,
     topic: Cow<'a, str>,
-    /// The child, the member, the partition or the user named in the path, as written there.
+    /// The child, the member, the partition, the user or the tenant named in the path, as written there.
     pub(crate) second: Cow<'a, str>,
     /// The tenant named in the path, as written there.
     pub(crate) named_tenant: Cow<'a, str>,
@@ -225,12 +227,13 @@ async fn admit_and_dispatch(
     {
         return Err(cluster::taken_out(reason));
     }
-    let call = Call {
+    let mut call = Call {
         state,
         conn,
         parts,
         caller,
         id,
+        is_limited: false,
         topic: matched.topic,
         second: matched.second,
         named_tenant: matched.tenant,
@@ -238,11 +241,21 @@ async fn admit_and_dispatch(
         need,
         let_in_at,
     };
-    let denied = |problem| denied(problem, Some(&call.caller), Some((matched.route, verb)));
-    rights::check(&call, need).map_err(denied)?;
-    confirm_topic(&call).await?;
-    rights::check_topic(&call, need).map_err(denied)?;
-    dispatch(&call, matched.route, verb, body).await.map_err(denied)
+    let outcome = serve(&mut call, matched.route, verb, body).await;
+    outcome.map_err(|problem| denied(problem, Some(&call.caller), Some((matched.route, verb))))
+}
+
+/// A known caller's request: what they may, what their tenant may use, and the handler.
+async fn serve(call: &mut Call<'_>, route: Route, verb: Verb, body: RequestBody) -> Result<Answer, Problem> {
+    rights::check(call, call.need)?;
+    confirm_topic(call).await?;
+    rights::check_topic(call, call.need)?;
+    call.is_limited = quota::is_limited(call);
+    if !call.is_limited {
+        return dispatch(call, route, verb, body).await;
+    }
+    Box::pin(quota::enter(call, route, verb, call.need)).await.inspect_err(|problem| quota::pause(call, problem))?;
+    dispatch(call, route, verb, body).await.inspect_err(|problem| quota::pause(call, problem))
 }
 
 /// What is refused of a known caller before a handler is asked: unknown path, cross-site writes, wrong method.
@@ -324,6 +337,11 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::Audit, _) => Box::pin(audit::own(call)).await,
         (Route::AdminAudit, _) => Box::pin(audit::of_tenant(call)).await,
         (Route::Explain, _) => Box::pin(explain::explain(call)).await,
+        (Route::TenantQuota, Verb::Put) => Box::pin(quota::set(call, body)).await,
+        (Route::TenantQuota, _) => Box::pin(quota::describe(call)).await,
+        (Route::AdminUsage, _) => Ok(Box::pin(usage::all(call)).await),
+        (Route::Quota, _) => Ok(quota::own(call)),
+        (Route::Usage, _) => Ok(Box::pin(usage::own(call)).await),
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

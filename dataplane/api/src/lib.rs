@@ -37,6 +37,7 @@ mod problem;
 mod produce;
 mod produce_batch;
 mod query;
+mod quota;
 mod rights;
 mod route;
 mod schema;
@@ -48,6 +49,7 @@ mod tenants;
 mod topic_patch;
 mod topics;
 mod traces;
+mod usage;
 mod users;
 
 pub use config::{ApiConfig, TopicDefaults};

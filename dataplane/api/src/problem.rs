@@ -1,12 +1,14 @@
 //! Refusals: one status, one code, one effect and one text each. Every operation's error is translated here, by one exhaustive match.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use veena_broker::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
+use veena_broker::quota::Exceeded;
 use veena_client::bodies::ErrorBody;
-use veena_contract::{CommandError, Effect, ErrorCode, Forbidden, InvalidName, ProposeError};
+use veena_contract::{CommandError, Effect, ErrorCode, Forbidden, InvalidName, ProposeError, limits};
 
 use crate::answer::{self, Answer};
 
@@ -26,6 +28,8 @@ pub(crate) struct Problem {
     is_plain: bool,
     closes: bool,
     allow: Option<String>,
+    /// Which limit of the tenant is reached.
+    exceeded: Option<Box<Exceeded>>,
 }
 
 impl Problem {
@@ -33,7 +37,17 @@ impl Problem {
     pub(crate) fn new(status: StatusCode, code: ErrorCode, text: impl Into<Cow<'static, str>>) -> Self {
         let comes_back = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
         let retry_after_s = (comes_back && code.is_retryable()).then_some(1);
-        Self { status, code, effect: code.effect(), text: text.into(), retry_after_s, is_plain: false, closes: false, allow: None }
+        Self {
+            status,
+            code,
+            effect: code.effect(),
+            text: text.into(),
+            retry_after_s,
+            is_plain: false,
+            closes: false,
+            allow: None,
+            exceeded: None,
+        }
     }
 
     /// 400, a value out of its range.
@@ -76,6 +90,17 @@ impl Problem {
         self
     }
 
+    /// The same, with the limit that is reached.
+    pub(crate) fn exceeding(mut self, exceeded: Exceeded) -> Self {
+        self.exceeded = Some(Box::new(exceeded));
+        self
+    }
+
+    /// Which limit of the tenant is reached, if one is.
+    pub(crate) fn exceeded(&self) -> Option<&Exceeded> {
+        self.exceeded.as_deref()
+    }
+
     /// The same as plain text, where the contract has it so.
     pub(crate) fn plain(mut self) -> Self {
         self.is_plain = true;
@@ -110,6 +135,12 @@ impl Problem {
                 retryable: Some(self.code.is_retryable()),
                 retry_after_ms: self.retry_after_s.map(|s| u64::from(s) * 1000),
                 instance: Some(format!("{instance:016x}")),
+                limit: self.exceeded.as_ref().map(|exceeded| exceeded.limit.to_string()),
+                scope: self.exceeded.as_ref().map(|exceeded| exceeded.scope.to_string()),
+                current: self.exceeded.as_ref().map(|exceeded| exceeded.current),
+                allowed: self.exceeded.as_ref().map(|exceeded| exceeded.allowed),
+                quota: self.exceeded.as_ref().map(|exceeded| exceeded.quota),
+                raised_by: self.exceeded.as_ref().map(|_| "operator".to_owned()),
             };
             answer::json(self.status, &body)
         };
@@ -154,6 +185,7 @@ impl From<ProduceError> for Problem {
             ProduceError::Draining => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Draining),
             ProduceError::KeyReused => (StatusCode::CONFLICT, ErrorCode::IdempotencyKeyReused),
             ProduceError::DedupWindowFull { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorCode::DedupWindowFull),
+            ProduceError::QuotaExceeded(exceeded) => return Self::from(*exceeded),
         };
         let problem = Self::new(status, code, error.to_string()).effect(error.effect());
         if let ProduceError::DedupWindowFull { wait_ms } = error { problem.retry_after_ms(wait_ms) } else { problem }
@@ -162,7 +194,11 @@ impl From<ProduceError> for Problem {
 
 impl From<BatchError> for Problem {
     fn from(BatchError { index, error }: BatchError) -> Self {
-        Self::from(error).of_message(index)
+        match error {
+            // It is the whole batch that is too much.
+            ProduceError::QuotaExceeded(exceeded) => Self::from(exceeded),
+            error => Self::from(error).of_message(index),
+        }
     }
 }
 
@@ -259,6 +295,13 @@ impl From<CommandError> for Problem {
             | CommandError::TenantStays
             | CommandError::TenantDeleting
             | CommandError::TenantNotEmpty => (StatusCode::CONFLICT, ErrorCode::Conflict),
+            CommandError::QuotaExceeded { limit, scope, current, allowed } => {
+                let wait = Duration::from_millis(limits::QUOTA_STORED_RETRY_MS);
+                let (limit, scope, current, allowed) = (*limit, *scope, *current, *allowed);
+                let problem = Self::from(Exceeded { limit, scope, current, allowed, quota: allowed, wait });
+                return Self { text: error.to_string().into(), ..problem };
+            }
+            CommandError::InvalidQuota { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
         };
         Self::new(status, code, error.to_string())
     }

@@ -14,6 +14,7 @@ use crate::edge::Call;
 use crate::headers;
 use crate::problem::Problem;
 use crate::query;
+use crate::quota;
 
 /// Takes one message.
 pub(crate) async fn produce(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
@@ -45,13 +46,20 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     check_schema(call, &topic, asked.partition, &payload).await?;
     let is_keyed = idempotency_key.is_some();
     let message = NewMessage { key: asked.key, partition: asked.partition, headers, idempotency_key, payload };
-    match asked.wait_for {
+    let taken = quota::produced(call, &topic, std::slice::from_ref(&message))?;
+    let outcome = store(call, &topic, message, asked.wait_for, is_keyed).await;
+    quota::settle(call, &topic, taken, &outcome);
+    outcome
+}
+
+async fn store(call: &Call<'_>, topic: &TopicName, message: NewMessage, wait_for: WaitFor, is_keyed: bool) -> Result<Answer, Problem> {
+    match wait_for {
         WaitFor::Wal if !is_keyed => {
-            call.state.parts.broker.produce(call.tenant(), &topic, message).await?;
+            call.state.parts.broker.produce(call.tenant(), topic, message).await?;
             Ok(answer::empty(StatusCode::ACCEPTED))
         }
         wait_for => {
-            let committed = committed(call, &topic, message).await?;
+            let committed = committed(call, topic, message).await?;
             let answer = match wait_for {
                 WaitFor::Wal => answer::empty(StatusCode::ACCEPTED),
                 WaitFor::Commit => answer::json(StatusCode::OK, &committed_body(&committed)),

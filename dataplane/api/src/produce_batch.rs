@@ -5,7 +5,7 @@ use http::StatusCode;
 use veena_broker::errors::ProduceError;
 use veena_broker::message::{Committed, NewMessage, WaitFor};
 use veena_client::bodies::{BatchAccepted, CommitResult, CommitResults};
-use veena_contract::{Effect, ErrorCode, limits};
+use veena_contract::{Effect, ErrorCode, TopicName, limits};
 
 use crate::answer::{self, Answer};
 use crate::batch_body::{self, Encoding};
@@ -17,6 +17,7 @@ use crate::headers;
 use crate::problem::Problem;
 use crate::produce;
 use crate::query;
+use crate::quota;
 
 /// Bodies over this size, and packed ones, are read on a thread that may block.
 const INLINE_BYTES_MAX: usize = 128 * 1024;
@@ -72,13 +73,19 @@ async fn accept(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     if let Some((index, problem)) = misplaced {
         return Err(problem.of_message(index));
     }
-    let count = messages.len();
-    let accepted = BatchAccepted { accepted: count as u64 };
+    let taken = quota::produced(call, &topic, &messages)?;
+    let outcome = store(call, &topic, messages, wait_for).await;
+    quota::settle(call, &topic, taken, &outcome);
+    outcome
+}
+
+async fn store(call: &Call<'_>, topic: &TopicName, messages: Vec<NewMessage>, wait_for: WaitFor) -> Result<Answer, Problem> {
+    let accepted = BatchAccepted { accepted: messages.len() as u64 };
     if wait_for == WaitFor::Wal && messages.iter().all(|message| message.idempotency_key.is_none()) {
-        call.state.parts.broker.produce_batch(call.tenant(), &topic, messages).await?;
+        call.state.parts.broker.produce_batch(call.tenant(), topic, messages).await?;
         return Ok(answer::json(StatusCode::ACCEPTED, &accepted));
     }
-    let results = call.state.parts.broker.produce_committed(call.tenant(), &topic, messages).await?;
+    let results = call.state.parts.broker.produce_committed(call.tenant(), topic, messages).await?;
     let is_replayed = results.iter().all(|result| result.as_ref().is_ok_and(|committed| committed.is_replayed));
     let answer = match wait_for {
         WaitFor::Wal => {

@@ -97,6 +97,14 @@ routes! {
     AdminAudit "/v1/admin/audit" [Get: Operator];
     /// Why may somebody do something, or not?
     Explain "/v1/explain" [Get: User];
+    /// The limits of any tenant.
+    TenantQuota "/v1/admin/tenants/{tenant}/quota" [Get: Operator, Put: Operator];
+    /// What every tenant has used.
+    AdminUsage "/v1/admin/usage" [Get: Operator];
+    /// The limits of one's own tenant.
+    Quota "/v1/quota" [Get: User];
+    /// What one's own tenant has used.
+    Usage "/v1/usage" [Get: Admin];
     /// Does the process answer?
     Healthz "/healthz" [Get: Anybody];
     /// Does it take work?
@@ -171,7 +179,7 @@ pub(crate) struct Matched<'a> {
     pub(crate) route: Route,
     /// The topic (or parent) named in the path, or nothing.
     pub(crate) topic: Cow<'a, str>,
-    /// The child, the member, the partition, the user or the account named in the path, or nothing.
+    /// The child, the member, the partition, the user, the tenant or the account named in the path, or nothing.
     pub(crate) second: Cow<'a, str>,
     /// The tenant named in the path, or nothing.
     pub(crate) tenant: Cow<'a, str>,
@@ -203,6 +211,9 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/v1/audit" => plain(Route::Audit),
             "/v1/admin/audit" => plain(Route::AdminAudit),
             "/v1/explain" => plain(Route::Explain),
+            "/v1/quota" => plain(Route::Quota),
+            "/v1/usage" => plain(Route::Usage),
+            "/v1/admin/usage" => plain(Route::AdminUsage),
             "/v1/admin/tenants" => plain(Route::Tenants),
             _ if path.starts_with("/v1/admin/") => find_in_tenants(path.strip_prefix("/v1/admin/tenants/")?),
             _ => match path.strip_prefix("/v1/users/") {
@@ -259,6 +270,7 @@ fn find_in_tenants(rest: &str) -> Option<Matched<'_>> {
     let (route, tenant, user) = match *segments.as_slice() {
         [tenant] => (Route::Tenant, tenant, ""),
         [tenant, "users"] => (Route::TenantUsers, tenant, ""),
+        [tenant, "quota"] => (Route::TenantQuota, tenant, ""),
         [tenant, "users", user] if !user.is_empty() => (Route::TenantUser, tenant, user),
         _ => return None,
     };

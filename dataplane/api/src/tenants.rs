@@ -46,17 +46,17 @@ fn shape(view: &CatalogView, record: &TenantRecord) -> Tenant {
 }
 
 /// The tenant that the path names. A name that no tenant can have names none.
-fn named(call: &Call<'_>) -> Result<TenantId, Problem> {
+pub(crate) fn named(call: &Call<'_>) -> Result<TenantId, Problem> {
     TenantId::parse(&call.named_tenant).ok_or_else(|| CommandError::TenantNotFound.into())
 }
 
-fn find<'a>(view: &'a CatalogView, tenant: &TenantId) -> Result<&'a Arc<TenantRecord>, Problem> {
+pub(crate) fn find<'a>(view: &'a CatalogView, tenant: &TenantId) -> Result<&'a Arc<TenantRecord>, Problem> {
     view.tenants.get(tenant).ok_or_else(|| CommandError::TenantNotFound.into())
 }
 
 /// A view that knows the tenant, if there is one. As for topics, a node of a cluster says that there is none only when the leader knows none
 /// either.
-async fn view_with(call: &Call<'_>, tenant: &TenantId) -> Result<Arc<CatalogView>, Problem> {
+pub(crate) async fn view_with(call: &Call<'_>, tenant: &TenantId) -> Result<Arc<CatalogView>, Problem> {
     let view = call.state.view();
     if call.state.parts.cluster.is_some() && find(&view, tenant).is_err() {
         return Ok(call.state.parts.leader.confirmed_view().await?);

@@ -44,6 +44,7 @@ const ROWS: &[Row] = &[
     row("POST", "/v1/accounts/{account}/keys", "{}", ("create_key", "account:a-$n")),
     row("DELETE", "/v1/accounts/{account}/keys/{key}", "", ("delete_key", "account:a-$n")),
     row("PUT", "/v1/admin/tenants/{tenant}", r#"{"state":"suspended"}"#, ("put_tenant", "tenant:acme-$n")),
+    row("PUT", "/v1/admin/tenants/{tenant}/quota", r#"{"quota":{"topics":7}}"#, ("set_quota", "quota:acme-$n")),
     row("DELETE", "/v1/admin/tenants/{tenant}", "", ("delete_tenant", "tenant:acme-$n")),
     row("PUT", "/v1/admin/tenants/{tenant}/users/{user}", r#"{"password":"canary-password"}"#, ("put_user", "user:u-$n@acme-$n")),
     row("DELETE", "/v1/admin/tenants/{tenant}/users/{user}", "", ("delete_user", "user:u-$n@acme-$n")),

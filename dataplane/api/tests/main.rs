@@ -14,6 +14,7 @@ mod fuzz;
 mod messages;
 mod metrics;
 mod partial;
+mod quotas;
 mod rights;
 mod schemas;
 mod secrets;

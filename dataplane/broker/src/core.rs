@@ -25,9 +25,13 @@ use crate::produce::discard::Orphans;
 use crate::produce::intake::Intake;
 use crate::produce::moved::MovedRecords;
 use crate::produce::park::ParkedFiles;
+use crate::quota::Quotas;
+use crate::quota::exchange::Ledgers;
+use crate::quota::stored::{StoredBytes, StoredKey};
 use crate::settle::SettleStore;
 use crate::streams::{Origin, Source};
 use crate::topics::{Topic, Topics};
+use crate::usage::Usage;
 
 /// The shared middle of the engine.
 pub struct Core {
@@ -67,6 +71,16 @@ pub struct Core {
     pub direct_stream: StreamId,
     /// Produces under way.
     pub intake: Intake,
+    /// What tenants with limits use each second.
+    pub quota: Quotas,
+    /// What tenants with limits store.
+    pub stored: StoredBytes,
+    /// What is stored on this node, as of the last tally.
+    pub stored_here: Mutex<BTreeMap<StoredKey, u64>>,
+    /// What tenants have used.
+    pub usage: Usage,
+    /// As the leader of the metadata: the shares of limits that nodes were given.
+    pub ledgers: Ledgers,
     /// No new produce, no new waits.
     pub is_stopping: AtomicBool,
     /// Less room is free than the reserve; or a write found none since it was last looked at.
@@ -289,6 +303,11 @@ impl Core {
             metrics: BrokerMetrics::default(),
             direct_stream,
             intake: Intake::default(),
+            quota: Quotas::default(),
+            stored: StoredBytes::default(),
+            stored_here: Mutex::default(),
+            usage: Usage::default(),
+            ledgers: Ledgers::default(),
             is_stopping: AtomicBool::new(false),
             is_disk_low: AtomicBool::new(false),
             disk_available_bytes: AtomicU64::new(0),
@@ -316,6 +335,12 @@ impl Core {
     #[must_use]
     pub fn now_ms(&self) -> MonoMs {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Microseconds on the same clock.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// A write of messages found no room: produce is refused at once, and not only when the room is looked at again.

@@ -1,5 +1,6 @@
 //! The engine as its users see it: every operation of the data plane, by name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,12 +32,16 @@ use crate::partition::Partition;
 use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
 use crate::produce::{accept, backlog, committed, dispatch, intake};
+use crate::quota::Quotas;
+use crate::quota::exchange::{self, UsageEverywhere};
+use crate::quota::stored::StoredKey;
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
 use crate::sweep::Quarantined;
 use crate::tasks::OnExit;
 use crate::traces::Traces;
-use crate::{layout, owners, scrub, settle, sweep, traces};
+use crate::usage::Usage;
+use crate::{layout, owners, scrub, settle, sweep, traces, usage};
 
 /// How long after progress a checkpoint is written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(200);
@@ -95,6 +100,10 @@ impl Broker {
         tasks.spawn("retention", OnExit::Shutdown, sweep::run_retention(Arc::clone(&core)));
         tasks.spawn("catalog", OnExit::Shutdown, sweep::follow_catalog(Arc::clone(&core)));
         tasks.spawn("stream-marks", OnExit::Shutdown, marks::run(Arc::clone(&core)));
+        tasks.spawn("usage", OnExit::Shutdown, usage::run(Arc::clone(&core)));
+        if core.ports.peers.is_some() {
+            tasks.spawn("quota", OnExit::Shutdown, exchange::run(Arc::clone(&core)));
+        }
         tasks.spawn("scrub", OnExit::Shutdown, scrub::run(Arc::clone(&core)));
         tasks.spawn("park", OnExit::Shutdown, park::run(Arc::clone(&core)));
         tasks.spawn("checkpoint", OnExit::Shutdown, checkpoint(Arc::clone(&core)));
@@ -128,6 +137,7 @@ impl Broker {
                     }
                 }
                 let is_durable = settle::flush(&worker);
+                usage::save_last(&worker);
                 let below = worker.dispatch.done_below(&worker.orphans);
                 if let Err(failed) = worker.wal.checkpoint(below) {
                     error!(error = %failed, "the last checkpoint could not be written; records are dispatched again and recognised");
@@ -380,6 +390,35 @@ impl Broker {
         owners::serve(&self.core, request)
     }
 
+    /// What tenants have used on this node.
+    #[must_use]
+    pub fn usage(&self) -> &Usage {
+        &self.core.usage
+    }
+
+    /// What a tenant, or every tenant, has used on all nodes.
+    pub async fn usage_everywhere(&self, tenant: Option<&TenantId>) -> UsageEverywhere {
+        exchange::used_everywhere(&self.core, tenant).await
+    }
+
+    /// What tenants with limits use each second on this node.
+    #[must_use]
+    pub fn quota(&self) -> &Quotas {
+        &self.core.quota
+    }
+
+    /// What is stored on this node, as of the last tally: by tenant, and by topic where that has limits.
+    #[must_use]
+    pub fn stored_here(&self) -> BTreeMap<StoredKey, u64> {
+        self.core.stored_here.lock().clone()
+    }
+
+    /// Microseconds on the engine's clock, for [`quota`](Self::quota).
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.core.now_us()
+    }
+
     /// Why not everything is as promised now: a WAL that is latched or stands still, a full disk, acks that cannot be written, stopping. The
     /// metastore is judged elsewhere.
     #[must_use]
@@ -430,6 +469,7 @@ fn open_blocking(config: BrokerConfig, ports: BrokerPorts) -> Result<Opened, Ope
     let frames = Arc::new(FrameCache::new(veena_contract::limits::READ_CACHE_BYTES_MAX));
     let mut core = Core::new(config, ports, wal, &opened, SettleStore::new(journal, kept), frames, parked);
     core.metrics.wal_sync_seconds = wal_sync_seconds;
+    usage::load(&core);
     core.metrics.damage_found.add(opened.damage.len() as u64 + strangers);
     Ok((core, files, opened.checkpoint, opened.end))
 }

@@ -2,6 +2,8 @@
 
 use veena_contract::{Effect, Offset, ProposeError};
 
+use crate::quota::Exceeded;
+
 /// Why a produce was refused, or its outcome is not known.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProduceError {
@@ -55,6 +57,9 @@ pub enum ProduceError {
         /// Until its oldest key ends.
         wait_ms: u64,
     },
+    /// The tenant, or the topic, stores what it may.
+    #[error("{0}")]
+    QuotaExceeded(Exceeded),
 }
 
 impl ProduceError {
@@ -73,7 +78,8 @@ impl ProduceError {
             | Self::Stopping
             | Self::Draining
             | Self::KeyReused
-            | Self::DedupWindowFull { .. } => Effect::None,
+            | Self::DedupWindowFull { .. }
+            | Self::QuotaExceeded(_) => Effect::None,
         }
     }
 }

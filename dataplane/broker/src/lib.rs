@@ -16,6 +16,7 @@ pub mod owners;
 pub mod partition;
 pub mod ports;
 pub mod produce;
+pub mod quota;
 pub mod scrub;
 pub mod settle;
 pub mod stats;
@@ -24,6 +25,7 @@ pub mod sweep;
 pub mod tasks;
 pub mod topics;
 mod traces;
+pub mod usage;
 
 pub use engine::{Broker, Deliveries, OpenError};
 pub use traces::Traces;

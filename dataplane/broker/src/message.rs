@@ -25,6 +25,15 @@ pub struct NewMessage {
     pub payload: Bytes,
 }
 
+impl NewMessage {
+    /// The bytes of its payload, its key and its headers: what limits count.
+    #[must_use]
+    pub fn counted_bytes(&self) -> u64 {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        (self.payload.len() + self.key.as_ref().map_or(0, |key| key.as_bytes().len()) + headers) as u64
+    }
+}
+
 /// When a produce is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitFor {
@@ -86,6 +95,15 @@ pub struct Delivery {
     pub commit_ms: u64,
     /// The lease; absent for a replay.
     pub lease: Option<Leased>,
+}
+
+impl Delivery {
+    /// The bytes of its payload, its key and its headers: what limits count.
+    #[must_use]
+    pub fn counted_bytes(&self) -> u64 {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        (self.payload.len() + self.key.as_ref().map_or(0, Bytes::len) + headers) as u64
+    }
 }
 
 /// The lease part of a delivery.

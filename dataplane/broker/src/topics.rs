@@ -15,6 +15,7 @@ use crate::layout;
 use crate::partition::{Partition, PartitionId};
 use crate::produce::committed::KeysEnded;
 use crate::produce::partitioner::Rotation;
+use crate::usage::TenantUsage;
 
 /// One living topic on this node.
 pub struct Topic {
@@ -26,6 +27,8 @@ pub struct Topic {
     pub waiters: Mutex<Waiters<Arc<Notify>>>,
     /// Partitions that need not be asked for idempotency keys any more.
     pub keys_ended: Mutex<KeysEnded>,
+    /// What its tenant has used.
+    pub usage: Arc<TenantUsage>,
     partitions: RwLock<Partitions>,
     scan: AtomicU32,
     is_gone: AtomicBool,
@@ -152,6 +155,7 @@ impl Topics {
                 rotation: Rotation::starting_at(core.ports.entropy.next_u64()),
                 waiters: Mutex::default(),
                 keys_ended: Mutex::default(),
+                usage: core.usage.of(&record.tenant),
                 partitions: RwLock::new(partitions),
                 scan: AtomicU32::new(0),
                 is_gone: AtomicBool::new(false),

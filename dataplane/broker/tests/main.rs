@@ -26,6 +26,7 @@ mod owners;
 mod park;
 mod promised;
 mod queue_anywhere;
+mod quotas;
 mod reroute;
 mod scrub;
 mod settling;

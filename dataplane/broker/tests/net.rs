@@ -47,6 +47,7 @@ pub struct Net {
     calls: Mutex<BTreeMap<(PeerOp, PeerClass), u64>>,
     lives: AtomicU64,
     dead: Mutex<BTreeSet<NodeId>>,
+    leader: Mutex<Option<NodeId>>,
     forgotten: Mutex<BTreeSet<NodeId>>,
     standing: Standing,
 }
@@ -118,6 +119,11 @@ impl Net {
         } else {
             dead.remove(&node_id(name))
         };
+    }
+
+    /// Who leads the metadata, as all know.
+    pub fn set_leader(&self, name: Option<&str>) {
+        *self.leader.lock() = name.map(node_id);
     }
 
     /// This node is a member no more, or is one again.
@@ -265,6 +271,10 @@ impl NodeDirectory for All {
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr> {
         let is_member = !self.0.forgotten.lock().contains(node);
         is_member.then(|| PeerAddr { node: node.clone(), addr: Arc::from("in memory") })
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        self.0.leader.lock().clone()
     }
 
     fn is_dead(&self, node: &NodeId) -> bool {

@@ -16,8 +16,8 @@ use veena_broker::ports::{BrokerConfig, BrokerPorts, Peers};
 use veena_broker::tasks::Tasks;
 use veena_contract::{
     AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
-    LeaderPort, LogIndex, Move, Offset, Origin, Ownership, ParentLink, PartitionIndex, ProposeError, Reroute, StreamId, TenantId, TopicId,
-    TopicName, TopicRecord, WallClock, Witness,
+    LeaderPort, LogIndex, Move, Offset, Origin, Ownership, ParentLink, PartitionIndex, ProposeError, Quota, QuotaRecord, Reroute, StreamId,
+    TenantId, TopicId, TopicName, TopicRecord, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -200,6 +200,20 @@ impl FakeCatalog {
             view.topics.insert((record.tenant.clone(), record.name.clone()), Arc::clone(&record));
             view.by_id.insert(record.id, record);
         });
+    }
+
+    /// The tenant, or a topic of it, has these limits.
+    pub fn limit(&self, topic: Option<&str>, quota: Quota) {
+        let topic = topic.map(name);
+        self.change(|view| {
+            let record = QuotaRecord { tenant: tenant(), topic: topic.clone(), quota, revision: view.applied.0 };
+            view.quotas.insert((tenant(), topic), Arc::new(record));
+        });
+    }
+
+    /// It has none, and never had.
+    pub fn unlimit(&self, topic: Option<&str>) {
+        self.change(|view| drop(view.quotas.remove(&(tenant(), topic.map(name)))));
     }
 
     /// A node is being taken out of the cluster, or is not.

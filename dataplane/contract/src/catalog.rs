@@ -12,6 +12,7 @@ use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId}
 use crate::keys::{KeyId, KeyRecord};
 use crate::names::TopicName;
 use crate::problem::Effect;
+use crate::quota::QuotaRecord;
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
 use crate::tenants::{TenantCounts, TenantRecord, TenantState};
 use crate::username::Username;
@@ -47,6 +48,8 @@ pub struct CatalogView {
     pub counts: OrdMap<TenantId, TenantCounts>,
     /// Who changed what.
     pub audit: AuditTrail,
+    /// The limits of tenants, and of topics, by tenant and topic.
+    pub quotas: OrdMap<(TenantId, Option<TopicName>), Arc<QuotaRecord>>,
 }
 
 impl CatalogView {
@@ -66,6 +69,15 @@ impl CatalogView {
     #[must_use]
     pub fn user(&self, tenant: &TenantId, name: &Username) -> Option<&Arc<UserRecord>> {
         self.users.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// The limits of a tenant, or of one of its topics; `None` if none were ever set. Costs next to nothing while nobody has any.
+    #[must_use]
+    pub fn quota(&self, tenant: &TenantId, topic: Option<&TopicName>) -> Option<&Arc<QuotaRecord>> {
+        if self.quotas.is_empty() {
+            return None;
+        }
+        self.quotas.get(&(tenant.clone(), topic.cloned()))
     }
 
     /// The users of a tenant, in byte-wise name order. Looks at none of another.

@@ -17,6 +17,7 @@ pub mod peer;
 pub mod placement;
 pub mod problem;
 pub mod quiet;
+pub mod quota;
 pub mod records;
 pub mod sabotage;
 pub mod tenants;
@@ -40,6 +41,7 @@ pub use peer::{
 };
 pub use problem::{Effect, ErrorCode};
 pub use quiet::Quiet;
+pub use quota::{InvalidQuota, Limit, Quota, QuotaRecord, QuotaScope};
 pub use records::{
     ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
 };

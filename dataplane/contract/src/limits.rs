@@ -295,6 +295,22 @@ const _: () = assert!(CONSUME_SCAN_BYTES_MAX < CONSUME_ANSWER_BYTES_MAX);
 pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
 /// The longest cluster secret.
 pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
+/// The largest value of a limit of a tenant or topic: a million times that still is a number.
+pub const QUOTA_MAX: u64 = 1_000_000_000_000;
+/// How many tenants and topics may have limits.
+pub const QUOTAS_MAX: usize = 200_000;
+/// How many tenants a node keeps counts of rates for; those that have been idle are forgotten first.
+pub const QUOTA_TENANTS_MAX: usize = 16_384;
+/// How long a connection over its tenant's limits is left alone before its next request is looked at.
+pub const QUOTA_PAUSE_MS_MAX: u64 = 1_000;
+/// When a request that a limit on rates will refuse for long is told to come back at the latest.
+pub const QUOTA_RETRY_MS_MAX: u64 = 60_000;
+/// When a request that a limit on what is stored has refused is told to come back.
+pub const QUOTA_STORED_RETRY_MS: u64 = 5_000;
+/// How often nodes tell what they store and need while there are limits, and how old what another has told may be.
+pub const QUOTA_TALLY_MS: u64 = 1_000;
+/// How often what is stored is added up while there are no limits on it, for the sake of its peak.
+pub const USAGE_TALLY_MS: u64 = 10_000;
 /// The longest secret that is sealed.
 pub const SEALED_SECRET_BYTES_MAX: usize = 64 * 1024;
 /// How many users a tenant has.

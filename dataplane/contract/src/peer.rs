@@ -99,8 +99,13 @@ impl PeerOp {
     /// What a node says of itself: what it has to do yet, what it has set aside, what comes to it. JSON, to which fields may be added.
     pub const NODE_STATUS: Self = Self(22);
 
+    /// What a node was asked for of limits that the nodes share, for the leader of the metadata, which gives it its shares. JSON.
+    pub const QUOTA_SHARES: Self = Self(23);
+    /// What tenants have used, and what those store who have a limit on it, from a node. JSON, to which fields may be added.
+    pub const USAGE: Self = Self(24);
+
     /// The registry: every number that was ever given. Only grows.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::RAFT_APPEND,
         Self::RAFT_VOTE,
         Self::RAFT_SNAPSHOT,
@@ -123,6 +128,8 @@ impl PeerOp {
         Self::OWNER_PRODUCE_KEYED,
         Self::OWNER_LOOK_UP_KEYS,
         Self::NODE_STATUS,
+        Self::QUOTA_SHARES,
+        Self::USAGE,
     ];
 }
 
@@ -303,6 +310,11 @@ pub trait NodeDirectory: Send + Sync + 'static {
     /// How to call a member.
     fn address_of(&self, node: &NodeId) -> Option<PeerAddr>;
 
+    /// Who leads the metadata, if that is known. A directory that does not know says nobody.
+    fn leader(&self) -> Option<NodeId> {
+        None
+    }
+
     /// Has somebody who may say so found that this node is dead? Then nobody waits to see for himself. A directory that does not know says no.
     fn is_dead(&self, _node: &NodeId) -> bool {
         false
@@ -358,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_call_is_unique_and_never_changes() {
-        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(PeerOp::ALL.map(|op| op.0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]);
     }
 
     #[test]

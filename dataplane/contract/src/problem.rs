@@ -139,6 +139,8 @@ codes! {
     TenantSuspended = "tenant_suspended", false, None;
     /// The node has known no leader for so long that rights which were taken away may still stand in its copy of the metadata.
     SecurityStale = "security_stale", true, None;
+    /// The tenant, or the topic, has used what it may.
+    QuotaExceeded = "quota_exceeded", true, None;
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpo
 use crate::keys::{KeyId, KeyRecord};
 use crate::limits;
 use crate::names::TopicName;
+use crate::quota::{InvalidQuota, Limit, Quota, QuotaScope};
 use crate::tenants::TenantState;
 use crate::username::Username;
 use crate::users::{Forbidden, StoredHash, UserKind, UserRecord};
@@ -511,6 +512,20 @@ pub enum Command {
         /// What.
         what: Note,
     },
+    /// Replaces the limits of a tenant or of one of its topics.
+    SetQuota {
+        /// Whose limits.
+        tenant: TenantId,
+        /// Of which topic; of none, they are the tenant's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        topic: Option<TopicName>,
+        /// All of them.
+        quota: Box<Quota>,
+        /// Which revision of them this is. A lower one than was applied is refused, and so is another one of the same number; without a number
+        /// it is the next.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<u64>,
+    },
 }
 
 impl Command {
@@ -547,7 +562,7 @@ impl Command {
             Self::SetPassword { tenant, .. } => of_user(tenant),
             Self::PutTenant { .. } | Self::DeleteTenant { .. } | Self::TenantGone { .. } | Self::PutUser { .. } => FeatureLevel::TENANTS,
             Self::CreateKey { .. } | Self::DeleteKey { .. } => FeatureLevel::TENANTS,
-            Self::Note { .. } => FeatureLevel::TENANTS,
+            Self::Note { .. } | Self::SetQuota { .. } => FeatureLevel::TENANTS,
         }
     }
 }
@@ -693,6 +708,30 @@ pub enum CommandError {
     /// The account's name is taken, by an account or by a user.
     #[error("a user or a service account of this name already exists")]
     AccountExists,
+    /// The change would use more than the tenant may.
+    #[error("quota exceeded: the {scope} may have {allowed} {limit} and would have {current}; an operator can raise that")]
+    QuotaExceeded {
+        /// Which limit.
+        limit: Limit,
+        /// Whose.
+        scope: QuotaScope,
+        /// How much there would be.
+        current: u64,
+        /// How much there may be.
+        allowed: u64,
+    },
+    /// These limits cannot be set.
+    #[error("{why}")]
+    InvalidQuota {
+        /// Why not.
+        why: String,
+    },
+}
+
+impl From<InvalidQuota> for CommandError {
+    fn from(error: InvalidQuota) -> Self {
+        Self::InvalidQuota { why: error.to_string() }
+    }
 }
 
 impl From<Forbidden> for CommandError {

@@ -58,6 +58,8 @@ pub struct TenantCounts {
     pub topics: usize,
     /// Its users.
     pub users: usize,
+    /// The partitions of its topics.
+    pub partitions: u64,
 }
 
 impl TenantCounts {

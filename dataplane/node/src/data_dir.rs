@@ -1,8 +1,8 @@
 //! The data directory: one process at a time, one node for life.
 //!
 //! `LOCK` is the kernel's lock on the directory; `node.cell` names the node and the directory; `ingress`, `settle`, `topics` and
-//! `quarantine` belong to the engine, `metastore` to the metadata log; `ballast` is room held back. `reached.cell` is how far the metadata has
-//! been followed: a metadata log that ends below is an older one, to which the topics made since would look deleted.
+//! `quarantine` belong to the engine, and so does `usage.cell`; `metastore` to the metadata log; `ballast` is room held back. `reached.cell` is
+//! how far the metadata has been followed: a metadata log that ends below is an older one, to which the topics made since would look deleted.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -27,6 +27,8 @@ impl CellKind {
     pub const WAL_STREAMS: Self = Self(3);
     /// Which copy of a partition a directory holds.
     pub const PARTITION_COPY: Self = Self(4);
+    /// What tenants have used.
+    pub const USAGE: Self = Self(5);
 }
 
 /// What is found where a cell should be.

@@ -1,8 +1,8 @@
 mod crash;
 mod damage;
 mod faults;
-mod flights;
 mod format;
+mod lanes;
 mod life;
 mod parked;
 

@@ -4,8 +4,8 @@ use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
     Account, AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed,
     CreateAccount, CreateKey, CreateTopic, CreateUser, CreatedKey, Decommission, Explained, Forgotten, Health, Key, Message, MessageBatch,
-    MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser, SchemaHistory, SetGrants, SetPassword, Tenant, TenantList, Topic,
-    TopicDetail, TopicList, User, Whoami,
+    MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser, QuotaView, SchemaHistory, SetGrants, SetPassword, SetQuota, Tenant,
+    TenantList, Topic, TopicDetail, TopicList, Usage, User, Whoami,
 };
 use veena_contract::ErrorCode::{self, *};
 
@@ -106,6 +106,8 @@ const NO_TOPIC: Refusals = refused(404, &[TopicNotFound]);
 const TOO_SLOW: Refusals = refused(408, &[RequestTimeout]);
 const TOO_LARGE: Refusals = refused(413, &[BodyTooLarge]);
 const TOO_MANY: Refusals = refused(429, &[RateLimited]);
+/// The tenant may have limits.
+const OVER_LIMITS: Refusals = refused(429, &[RateLimited, QuotaExceeded]);
 const BAD_QUERY: Refusals = refused(400, &[MalformedRequest, InvalidArgument]);
 const PANIC: Refusals = refused(500, &[Internal]);
 const METADATA: Refusals = refused(503, &[MetadataUnavailable, MetadataUncertain, NotReady]);
@@ -136,17 +138,11 @@ const BUSY: Refusals = refused(503, &[Overloaded, SecurityStale]);
 pub(super) fn of_caller(need: Need) -> &'static [Refusals] {
     match need {
         Need::Anybody => &[],
-        Need::User => &[NO_USER, SUSPENDED, TOO_MANY, PANIC, BUSY],
-        Need::Counters
-        | Need::Do(_)
-        | Need::Create
-        | Need::See
-        | Need::Manage
-        | Need::ManageEither
-        | Need::Oneself
-        | Need::Admin
-        | Need::Root
-        | Need::Operator => &[NO_USER, FORBIDDEN, TOO_MANY, PANIC, BUSY],
+        Need::User => &[NO_USER, SUSPENDED, OVER_LIMITS, PANIC, BUSY],
+        Need::Do(_) | Need::Create | Need::See | Need::Manage | Need::ManageEither | Need::Oneself | Need::Admin => {
+            &[NO_USER, FORBIDDEN, OVER_LIMITS, PANIC, BUSY]
+        }
+        Need::Counters | Need::Root | Need::Operator => &[NO_USER, FORBIDDEN, TOO_MANY, PANIC, BUSY],
     }
 }
 
@@ -734,6 +730,56 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::None,
         answers: &[answer(200, "Whether, and why.", Shape::Json(shape::<Explained>))],
         refusals: &[BAD_QUERY, NO_SUCH_USER, refused(403, &[ErrorCode::Forbidden]), PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::TenantQuota,
+        verb: Verb::Get,
+        id: "describeQuota",
+        summary: "Shows the limits of a tenant and of its topics. For operators.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The limits; what is absent is not limited.", Shape::Json(shape::<QuotaView>))],
+        refusals: &[NO_TENANT, PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::TenantQuota,
+        verb: Verb::Put,
+        id: "setQuota",
+        summary: "Replaces the limits of a tenant or of one of its topics. For operators.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<SetQuota>), "All limits of the tenant, or of the topic that is named."),
+        answers: &[answer(200, "All limits of the tenant and of its topics.", Shape::Json(shape::<QuotaView>))],
+        refusals: &[BAD_USER, refused(404, &[NotFound, TopicNotFound]), TOO_SLOW, refused(409, &[Conflict, LimitReached]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::AdminUsage,
+        verb: Verb::Get,
+        id: "listUsage",
+        summary: "Tells what every tenant has used, by name. For operators.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "Of every tenant that has used something.", Shape::Json(list_of::<Usage>))],
+        refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::Quota,
+        verb: Verb::Get,
+        id: "quota",
+        summary: "Shows the limits of one's own tenant and of its topics.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The limits; what is absent is not limited.", Shape::Json(shape::<QuotaView>))],
+        refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::Usage,
+        verb: Verb::Get,
+        id: "usage",
+        summary: "Tells what one's own tenant has used.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "Over all nodes that answered.", Shape::Json(shape::<Usage>))],
+        refusals: &[PANIC],
     },
     Operation {
         route: Route::Healthz,

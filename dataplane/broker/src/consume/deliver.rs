@@ -78,7 +78,9 @@ impl Deliveries {
 
     /// The answer has been handed to the client's socket: the leases stand, the deliveries count.
     pub fn written(mut self) {
-        let Leases { core, held, claimed, .. } = &mut self.leases;
+        let Leases { core, topic, held, claimed } = &mut self.leases;
+        let bytes = self.messages.iter().map(Delivery::counted_bytes).sum();
+        topic.usage.on_delivered(self.messages.len() as u64, bytes);
         for (held, message) in held.drain(..).zip(&self.messages) {
             held.written(core, message.payload.len());
         }

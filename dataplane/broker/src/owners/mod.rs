@@ -21,6 +21,7 @@ use veena_contract::{
 use crate::core::Core;
 use crate::owners::wire::{Malformed, Tenure};
 use crate::partition::{Partition, PartitionId};
+use crate::quota::exchange;
 use crate::topics::Topic;
 
 pub mod bodies;
@@ -174,6 +175,8 @@ pub fn serve(core: &Arc<Core>, request: PeerRequest) -> Option<BoxFuture<'_, Res
         PeerOp::CURSOR_LAG => Box::pin(look::serve_lags(core, request)),
         PeerOp::OWNER_COPY => Box::pin(moves::source::serve_copy(core, request)),
         PeerOp::OWNER_FREEZE => Box::pin(moves::source::serve_freeze(core, request)),
+        PeerOp::QUOTA_SHARES => Box::pin(exchange::serve_shares(core, request)),
+        PeerOp::USAGE => Box::pin(exchange::serve_usage(core, request)),
         _ => return None,
     };
     Some(Box::pin(async move {

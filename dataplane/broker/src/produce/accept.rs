@@ -11,14 +11,18 @@ use veena_contract::{TenantId, TopicName, TopicRecord, limits};
 use veena_storage::envelope::Envelope;
 use veena_storage::wal::format::RECORD_HEADER_BYTES;
 use veena_storage::wal::moved::MOVED_BYTES_MAX;
-use veena_storage::wal::{AppendError, RecordKind, StageError, WalEntry};
+use veena_storage::wal::{AppendError, Lane, RecordKind, StageError, WalEntry};
 
 use crate::core::Core;
 use crate::errors::{BatchError, ProduceError};
 use crate::message::NewMessage;
 use crate::partition::Partition;
 use crate::produce::partitioner::partition_of_key;
+use crate::quota::Records;
 use crate::topics::Topic;
+
+/// This part of the room for undispatched records is left to tenants that have less than as much of it.
+const LIGHT_TENANTS_PART: usize = 8;
 
 /// A topic that takes direct produce now.
 pub(super) struct Target {
@@ -31,10 +35,10 @@ pub(super) struct Target {
 /// # Errors
 /// [`ProduceError`].
 pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, message: NewMessage) -> Result<(), ProduceError> {
-    let target = resolve(core, tenant, name)?;
+    let target = resolve(core, tenant, name, message.counted_bytes())?;
     let partition = choose(&target, &message)?;
     let entry = entry(core, &target, &partition, &message)?;
-    append(core, SmallVec::from_iter([entry])).await?;
+    append(core, &target, SmallVec::from_iter([entry])).await?;
     partition.counts.on_produced(message.payload.len());
     Ok(())
 }
@@ -44,7 +48,8 @@ pub async fn produce(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, mess
 /// # Errors
 /// [`BatchError`] with the first message that is refused.
 pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName, messages: Vec<NewMessage>) -> Result<(), BatchError> {
-    let target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
+    let bytes = messages.iter().map(NewMessage::counted_bytes).sum();
+    let target = resolve(core, tenant, name, bytes).map_err(|error| BatchError { index: 0, error })?;
     let mut entries = SmallVec::with_capacity(messages.len());
     let mut partitions = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
@@ -53,14 +58,15 @@ pub async fn produce_batch(core: &Arc<Core>, tenant: &TenantId, name: &TopicName
         entries.push(entry(core, &target, &partition, message).map_err(at)?);
         partitions.push(partition);
     }
-    append(core, entries).await.map_err(|error| BatchError { index: 0, error })?;
+    append(core, &target, entries).await.map_err(|error| BatchError { index: 0, error })?;
     for (partition, message) in partitions.iter().zip(&messages) {
         partition.counts.on_produced(message.payload.len());
     }
     Ok(())
 }
 
-pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Result<Target, ProduceError> {
+/// The topic of messages of so many bytes in all, if it takes them: they count towards what its tenant may store.
+pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName, bytes: u64) -> Result<Target, ProduceError> {
     let view = core.ports.catalog.view();
     let record = view.topic(tenant, name).ok_or(ProduceError::TopicNotFound)?;
     if record.parent.as_ref().is_some_and(|parent| parent.delay_ms > 0) {
@@ -72,6 +78,9 @@ pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName) -> Resul
     let topic = core.topics.of(core, record);
     if topic.is_gone() {
         return Err(ProduceError::TopicNotFound);
+    }
+    if bytes > 0 && !view.quotas.is_empty() {
+        core.stored.accept(&Records::of(&view, tenant, Some(name)), bytes).map_err(ProduceError::QuotaExceeded)?;
     }
     Ok(Target { topic, record: Arc::clone(record) })
 }
@@ -101,7 +110,10 @@ pub(super) fn body(message: &NewMessage) -> Bytes {
 }
 
 fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessage) -> Result<WalEntry, ProduceError> {
-    if core.dispatch.bytes() > core.config.undispatched_bytes_max {
+    let (queued, queued_max) = (core.dispatch.bytes(), core.config.undispatched_bytes_max);
+    // What is left of the room in the end is for tenants that have little of it.
+    let kept = if core.usage.has_many() { queued_max / LIGHT_TENANTS_PART } else { 0 };
+    if queued > queued_max || (queued > queued_max - kept && tenant_bytes(core, &target.record.tenant) > kept as u64) {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }
     let (bytes, is_held_up) = {
@@ -124,16 +136,17 @@ fn tenant_bytes(core: &Core, tenant: &TenantId) -> u64 {
     core.dispatch.active().iter().filter(|partition| is_its(partition)).map(|partition| partition.queue.lock().bytes()).sum()
 }
 
-async fn append(core: &Core, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
+async fn append(core: &Core, target: &Target, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
     let count = entries.len() as u64;
     if core.is_wal_stalled() {
         return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
     }
+    let lane = if core.usage.has_many() { target.topic.usage.lane() } else { Lane::default() };
     let no_space = || {
         core.on_no_space();
         ProduceError::DiskFull
     };
-    let staged = core.wal.stage(entries).map_err(|error| match error {
+    let staged = core.wal.stage_in(lane, entries).map_err(|error| match error {
         StageError::Full => ProduceError::Overloaded { detail: "unwritten records in the WAL" },
         StageError::Latched => ProduceError::LogLatched,
         StageError::NoSpace => no_space(),

@@ -20,6 +20,7 @@ use crate::produce::request::{Caller, CommitAnswer, CommitError, CommitRequest, 
 use crate::streams::{Offer, Origin, Refusal, Standing, StreamKey, StreamTable, Verdict};
 use crate::tasks::OnExit;
 use crate::topics::Topic;
+use crate::usage::TenantUsage;
 
 /// Commits waiting for a partition's writer.
 #[derive(Default)]
@@ -171,13 +172,13 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
             group
         };
         let slot = Arc::clone(&partition.owner).lock_owned().await;
-        let (core_for_group, partition_for_group) = (Arc::clone(core), Arc::clone(partition));
+        let (core_for_group, partition_for_group, usage) = (Arc::clone(core), Arc::clone(partition), Arc::clone(&topic.usage));
         let visible = core
             .ports
             .write_io
             .run(move || {
                 let mut slot = slot;
-                commit_group(&core_for_group, &partition_for_group, &mut slot, group)
+                commit_group(&core_for_group, &partition_for_group, &usage, &mut slot, group)
             })
             .await;
         if let Some(visible) = visible {
@@ -208,7 +209,13 @@ impl Due {
 }
 
 /// Blocking. Commits one group and answers its requests.
-fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, group: Vec<Waiting>) -> Option<Visible> {
+fn commit_group(
+    core: &Core,
+    partition: &Arc<Partition>,
+    usage: &TenantUsage,
+    slot: &mut OwnerSlot,
+    group: Vec<Waiting>,
+) -> Option<Visible> {
     if partition.open_slot(core, slot).is_err() {
         let error = if matches!(slot, OwnerSlot::Gone) { CommitError::Gone } else { CommitError::NotOpen };
         group.into_iter().for_each(|waiting| waiting.ask.fail(error));
@@ -232,6 +239,7 @@ fn commit_group(core: &Core, partition: &Arc<Partition>, slot: &mut OwnerSlot, g
     match outcome {
         Ok(visible) => {
             if visible.is_some() {
+                usage.on_committed(&sections);
                 partition.queue_settle(core);
             }
             owner.table.on_all_committed();

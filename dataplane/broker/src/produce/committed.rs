@@ -48,7 +48,8 @@ pub async fn produce_committed(
     name: &TopicName,
     messages: Vec<NewMessage>,
 ) -> Result<Vec<Outcome>, BatchError> {
-    let mut target = resolve(core, tenant, name).map_err(|error| BatchError { index: 0, error })?;
+    let bytes = messages.iter().map(NewMessage::counted_bytes).sum();
+    let mut target = resolve(core, tenant, name, bytes).map_err(|error| BatchError { index: 0, error })?;
     let keys: Vec<Option<RecordKey>> =
         messages.iter().map(|message| message.idempotency_key.as_ref().map(|key| record_key(key, message))).collect();
     let mut request = Request { messages, keys, outcomes: BTreeMap::new() };
@@ -56,7 +57,8 @@ pub async fn produce_committed(
     request.send(core, &target).await;
     // What was led by a count that its owner knows to be outdated was not stored: it is led anew once this node knows as well.
     while request.is_open() && has_grown(core, &target).await {
-        target = match resolve(core, tenant, name) {
+        // They are counted already.
+        target = match resolve(core, tenant, name, 0) {
             Ok(target) => target,
             Err(error) => {
                 request.close(&error);

@@ -7,6 +7,7 @@ mod accounts;
 mod cluster;
 mod explain;
 mod messages;
+mod quota;
 mod tenants;
 mod topics;
 mod users;
@@ -25,6 +26,7 @@ pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,
 };
+pub use quota::{Quota, QuotaView, SetQuota, TopicQuota, Usage};
 pub use tenants::{NodeTenant, PutTenant, PutUser, Tenant, TenantLeft, TenantList, TenantTraces};
 pub use topics::{
     AttachChild, Child, Children, CreateTopic, PartitionStats, PatchTopic, SchemaEntry, SchemaHistory, Topic, TopicDetail, TopicList,
@@ -84,6 +86,24 @@ pub struct ErrorBody {
     /// Names this answer in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// Which limit is reached, of code `quota_exceeded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Whose limit it is: `tenant` or `topic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// How much of it is used: of a rate, on this node within the last second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<u64>,
+    /// How much may be used: of a rate, this node's share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<u64>,
+    /// The limit itself, of the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<u64>,
+    /// Who can raise it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_by: Option<String>,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod accounts;
 mod audit;
 mod cluster;
 mod messages;
+mod quota;
 mod tenants;
 mod topics;
 mod users;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
-    Actor, AuditDecision, AuditEntry, Grants, KeyId, NodeId, Note, PartitionAt, PartitionIndex, Reroute, Stamp, TenantId, TenantState,
-    TopicName, UserKind, Username,
+    Actor, AuditDecision, AuditEntry, Grants, KeyId, NodeId, Note, PartitionAt, PartitionIndex, Quota, Reroute, Stamp, TenantId,
+    TenantState, TopicName, UserKind, Username,
 };
 
 use super::State;
@@ -51,6 +51,8 @@ struct Detail<'a> {
     state: Option<TenantState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<&'a Quota>,
 }
 
 /// One row of what was denied.
@@ -213,6 +215,10 @@ impl State {
             }
             Command::DeleteTenant { tenant, .. } => of_tenant("delete_tenant", tenant, Detail::default()),
             Command::TenantGone { tenant, .. } => of_tenant("tenant_gone", tenant, Detail::default()),
+            Command::SetQuota { tenant, topic, quota, revision } => {
+                let object = topic.as_ref().map_or_else(|| format!("quota:{tenant}"), |topic| format!("quota:{tenant}/{topic}"));
+                Said("set_quota", object, AuditEntry::small(&Detail { quota: Some(quota), revision: *revision, ..Detail::default() }))
+            }
             Command::Note { what: Note::ForgetMember { node } } => of_node("forget_member", node),
             // Told of each tenant by itself.
             Command::Note { what: Note::Denials { .. } } => return None,

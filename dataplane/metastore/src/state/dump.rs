@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use veena_consensus::RestoreError;
 use veena_contract::audit::ChainDump;
-use veena_contract::{AuditTrail, DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, TenantRecord, TopicRecord, UserRecord};
+use veena_contract::{
+    AuditTrail, DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, QuotaRecord, TenantRecord, TopicRecord, UserRecord,
+};
 
 use super::machine::version_of;
 use super::{FormerLife, State};
@@ -39,6 +41,9 @@ struct Dump {
     /// By tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     audit: Vec<ChainDump>,
+    /// By tenant and topic.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    quotas: Vec<QuotaRecord>,
 }
 
 impl State {
@@ -71,6 +76,7 @@ impl State {
                 .map(|key| KeyRecord::clone(key))
                 .collect(),
             audit: self.view.audit.dump().collect(),
+            quotas: self.view.quotas.values().map(|record| QuotaRecord::clone(record)).collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
@@ -84,7 +90,8 @@ impl State {
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
         let is_new = |user: &UserRecord| user.revision > 0 || !user.is_person();
-        if !self.view.audit.is_empty() || self.said_tenants().next().is_some() || self.view.users.values().any(|user| is_new(user)) {
+        let has_tenants = self.said_tenants().next().is_some() || !self.view.quotas.is_empty() || !self.view.audit.is_empty();
+        if has_tenants || self.view.users.values().any(|user| is_new(user)) {
             return FeatureLevel::TENANTS;
         }
         if !self.view.users.is_empty() {
@@ -116,6 +123,7 @@ impl State {
         dump.users.into_iter().for_each(|user| state.insert_user(user));
         dump.keys.into_iter().for_each(|key| state.insert_key(key));
         state.view.audit = AuditTrail::from_dump(dump.audit);
+        dump.quotas.into_iter().for_each(|record| state.insert_quota(record));
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

@@ -9,6 +9,7 @@ mod links;
 mod lives;
 mod machine;
 mod moves;
+mod quotas;
 mod schemas;
 mod tenants;
 mod topics;
@@ -166,6 +167,7 @@ impl State {
                 Ok(())
             }
             Command::Note { .. } => Ok(()),
+            Command::SetQuota { tenant, topic, quota, revision } => self.set_quota(tenant, topic, *quota, revision),
         }
     }
 
@@ -198,11 +200,13 @@ impl State {
             self.folded.insert((record.tenant.clone(), record.name.folded()), record.name.clone());
             self.count(&record.tenant, |counts| counts.topics += 1);
         }
+        self.count_partitions(&record.tenant, former.as_deref().map_or(0, |former| former.partitions), record.partitions);
     }
 
     fn remove(&mut self, record: &TopicRecord) {
         let former = self.view.by_id.remove(&record.id);
         self.schema_bytes -= former.as_deref().map_or(0, own_schema_bytes);
+        self.count_partitions(&record.tenant, former.as_deref().map_or(0, |former| former.partitions), 0);
         self.view.topics.remove(&(record.tenant.clone(), record.name.clone()));
         self.folded.remove(&(record.tenant.clone(), record.name.folded()));
         self.count(&record.tenant, |counts| counts.topics = counts.topics.saturating_sub(1));

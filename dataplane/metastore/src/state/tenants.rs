@@ -70,6 +70,7 @@ impl State {
         }
         self.view.tenants.remove(tenant);
         self.view.audit.forget(tenant);
+        self.forget_quotas(tenant);
         Ok(())
     }
 

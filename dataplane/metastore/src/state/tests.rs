@@ -1,6 +1,7 @@
 mod audit;
 mod keys;
 mod moves;
+mod quotas;
 mod tenants;
 mod users;
 
@@ -788,7 +789,8 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::SetPassword { .. }
         | Command::CreateKey { .. }
         | Command::DeleteKey { .. }
-        | Command::Note { .. } => {}
+        | Command::Note { .. }
+        | Command::SetQuota { .. } => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }
         | Command::FlipOwner { at, .. }

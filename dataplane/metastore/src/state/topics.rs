@@ -47,6 +47,7 @@ impl State {
         if topic.partitions == 0 {
             return Err(CommandError::PartitionsMustGrow { current: 0 });
         }
+        self.check_new_topic(&topic.tenant, topic.partitions)?;
         Self::check_history(&topic.schemas)?;
         if !topic.owners.is_empty() {
             check_owners(topic.owners.len(), 0, topic.partitions)?;
@@ -70,6 +71,7 @@ impl State {
         self.unlink_children(&topic);
         self.unlink_from_parent(&topic);
         self.remove(&topic);
+        self.forget_topic_quota(tenant, name);
         Ok(())
     }
 
@@ -98,6 +100,7 @@ impl State {
         if partitions <= topic.partitions {
             return Err(CommandError::PartitionsMustGrow { current: topic.partitions });
         }
+        self.check_more_partitions(tenant, partitions - topic.partitions)?;
         if !topic.owners.is_empty() || !owners.is_empty() {
             check_owners(owners.len(), topic.owners.len(), partitions)?;
         }

@@ -99,7 +99,8 @@ impl State {
             | Command::PutTenant { .. }
             | Command::DeleteTenant { .. }
             | Command::TenantGone { .. }
-            | Command::Note { .. } => operate(user)?,
+            | Command::Note { .. }
+            | Command::SetQuota { .. } => operate(user)?,
         }
         Ok(())
     }
@@ -280,6 +281,7 @@ pub(super) fn tenant_of(command: &Command) -> Option<&TenantId> {
         | Command::PutTenant { .. }
         | Command::DeleteTenant { .. }
         | Command::TenantGone { .. }
-        | Command::Note { .. } => None,
+        | Command::Note { .. }
+        | Command::SetQuota { .. } => None,
     }
 }

@@ -97,6 +97,10 @@ impl NodeDirectory for ClusterMembers {
         self.metastore.address_of(node)
     }
 
+    fn leader(&self) -> Option<NodeId> {
+        self.metastore.status().leader
+    }
+
     fn is_dead(&self, node: &NodeId) -> bool {
         self.watch.standing(node) == Standing::Dead
     }

@@ -13,12 +13,16 @@ use veena_contract::{StreamId, WalSeq, limits};
 use super::flush::{FLIGHTS_MAX, Turn};
 use super::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
 use super::landing::{Flights, Written};
+use super::lanes::{Lane, Lanes};
 use super::segments::{Active, Segment, Spares};
 use super::{AppendError, Handle, OnDurable, StageError, Staged, Wal, WalConfig, WalEntries, WalIoError, WalRange, WalStatus, WalStream};
 use crate::disk::{DirLock, Disk};
 use crate::io::Io;
 
 pub(super) type Outcome = Result<WalRange, AppendError>;
+
+/// This part of the room for staged records is left to lanes that have less than as much of it.
+const LIGHT_LANES_PART: usize = 8;
 
 /// Records of one caller, and whom to tell.
 pub(super) struct Call {
@@ -29,7 +33,7 @@ pub(super) struct Call {
 
 #[derive(Default)]
 pub(super) struct Staging {
-    pub calls: VecDeque<Call>,
+    pub calls: Lanes,
     /// Staged and in flight.
     pub bytes: usize,
     /// Groups that are being written or synced, and the calls in them.
@@ -171,7 +175,7 @@ impl Shared {
         self.is_latched.store(true, Ordering::Release);
     }
 
-    fn stage(&self, entries: WalEntries) -> Result<Staged, StageError> {
+    fn stage(&self, lane: Lane, entries: WalEntries) -> Result<Staged, StageError> {
         let bytes = self.measure(&entries)?;
         if self.is_latched() {
             return Err(StageError::Latched);
@@ -186,9 +190,14 @@ impl Shared {
         if staged > self.config.staged_bytes_max || live.saturating_add(staged as u64) > self.config.undispatched_bytes_max {
             return Err(StageError::Full);
         }
+        // What is left of the room in the end is for those that have little of it.
+        let kept = self.config.staged_bytes_max / LIGHT_LANES_PART;
+        if lane != Lane::default() && staged > self.config.staged_bytes_max - kept && staging.calls.bytes_of(lane) + bytes > kept {
+            return Err(StageError::Full);
+        }
         staging.bytes = staged;
         let is_awake = !staging.calls.is_empty() && self.may_begin(&staging, Turn::Staged);
-        staging.calls.push_back(Call { entries, bytes, done });
+        staging.calls.push(lane, Call { entries, bytes, done });
         let must_wake = !is_awake && self.may_begin(&staging, Turn::Staged);
         drop(staging);
         if must_wake {
@@ -220,7 +229,16 @@ impl Wal {
     /// # Errors
     /// [`StageError`]; nothing was written.
     pub fn stage(&self, entries: WalEntries) -> Result<Staged, StageError> {
-        self.handle.shared.stage(entries)
+        self.handle.shared.stage(Lane::default(), entries)
+    }
+
+    /// As [`stage`](Self::stage), in a lane: lanes take turns, however much each stages, and one that has little here finds room when one that
+    /// has much does not.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stage_in(&self, lane: Lane, entries: WalEntries) -> Result<Staged, StageError> {
+        self.handle.shared.stage(lane, entries)
     }
 
     /// Starts writing. `on_durable` gets every group in order of sequence, after its sync and before its tickets complete; it runs on the

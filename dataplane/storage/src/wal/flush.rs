@@ -98,21 +98,9 @@ impl Shared {
         }
         staging.in_flight += 1;
         staging.must_drain = false;
-        let mut bytes = 0;
-        let mut count = 0;
-        for call in &staging.calls {
-            if count > 0 && bytes + call.bytes > GROUP_BYTES_MAX {
-                break;
-            }
-            bytes += call.bytes;
-            count += 1;
-        }
-        staging.calls_in_flight += count;
-        if count == staging.calls.len() {
-            return std::mem::take(&mut staging.calls);
-        }
-        let taken = staging.calls.drain(..count).collect();
-        if self.may_begin(&staging, Turn::Staged) {
+        let taken = staging.calls.take(GROUP_BYTES_MAX);
+        staging.calls_in_flight += taken.len();
+        if !staging.calls.is_empty() && self.may_begin(&staging, Turn::Staged) {
             // Nobody was woken for the rest.
             self.wake_one();
         }
@@ -120,11 +108,10 @@ impl Shared {
     }
 
     /// Calls that were taken and not written go before everything that was staged since.
-    fn put_back(&self, mut calls: VecDeque<Call>, staging: &mut Staging) {
+    fn put_back(&self, calls: VecDeque<Call>, staging: &mut Staging) {
         // less is in flight than this when a panic has failed it all
         staging.calls_in_flight = staging.calls_in_flight.saturating_sub(calls.len());
-        calls.append(&mut staging.calls);
-        staging.calls = calls;
+        staging.calls.put_back(calls);
     }
 
     /// So many groups are no longer in flight. Before anyone is told: whoever is answered finds the room that is free again.
@@ -167,7 +154,7 @@ impl Shared {
             self.latch_panicked("the writer panicked");
             self.flights.lock().abandon();
             let mut staging = self.staging.lock();
-            staging.bytes = staging.calls.iter().map(|call| call.bytes).sum();
+            staging.bytes = staging.calls.bytes();
             (staging.in_flight, staging.calls_in_flight) = (0, 0);
         }
         done
