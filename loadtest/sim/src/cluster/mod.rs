@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use veena_contract::NodeId;
@@ -78,9 +79,17 @@ pub(crate) struct Seat {
     node: Option<Node>,
     watch: Option<Arc<Watch>>,
     /// What clients have asked of it, and some of what was answered.
-    requests: Vec<AbortHandle>,
+    requests: Vec<Asking>,
     /// It cannot go on: the power goes at some call of its disk, which may not have come yet, or it has lost its directory.
     is_doomed: bool,
+}
+
+/// A request to a node, as the node's process has it.
+struct Asking {
+    task: AbortHandle,
+    /// Dropped with the process, in the order in which was asked: a runtime that ends drops its tasks in an order that depends on how many
+    /// tasks there ever were, and whoever asked would go on in that order.
+    _process: oneshot::Sender<()>,
 }
 
 /// Several nodes.
@@ -154,19 +163,25 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
+        let (process, process_ends) = oneshot::channel();
         let task = {
             let mut seat = self.seats[at].lock();
             let (Stage::Up, Some(handle), Some(node)) = (&seat.stage, &seat.handle, seat.node.clone()) else {
                 return Err(NoAnswer::Refused);
             };
             let task = handle.spawn(async move { ask(node).await });
-            seat.requests.retain(|request| !request.is_finished());
-            seat.requests.push(task.abort_handle());
+            seat.requests.retain(|request| !request.task.is_finished());
+            seat.requests.push(Asking { task: task.abort_handle(), _process: process });
             task
         };
         let _asked = Asked(task.abort_handle());
         let name = &self.world.machines[at].name;
-        match timeout(ANSWER_WITHIN, task).await {
+        let answered = tokio::select! {
+            biased;
+            answered = timeout(ANSWER_WITHIN, task) => answered,
+            _ = process_ends => return Err(NoAnswer::Lost),
+        };
+        match answered {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(failed)) => {
                 if failed.is_panic() {
@@ -210,9 +225,9 @@ impl Cluster {
         let cluster = Arc::clone(self);
         drop(handle.spawn(async move {
             node.broker.begin_stop();
-            let is_idle = |cluster: &Self| cluster.seats[at].lock().requests.iter().all(AbortHandle::is_finished);
+            let is_idle = |cluster: &Self| cluster.seats[at].lock().requests.iter().all(|request| request.task.is_finished());
             if !cluster.until(REQUESTS_END_WITHIN, is_idle).await {
-                cluster.seats[at].lock().requests.iter().for_each(AbortHandle::abort);
+                cluster.seats[at].lock().requests.iter().for_each(|request| request.task.abort());
             }
             node.broker.stop().await;
             cluster.net.hang_up(at);
