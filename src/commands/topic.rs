@@ -223,7 +223,6 @@ async fn edit(global: &Global, args: EditArgs) -> Outcome {
         partitions: args.partitions.map(i64::from),
         schema,
         schema_base_version: args.schema_base_version.map(i64::from),
-        ..PatchTopic::default()
     };
     let topic = global.client()?.patch_topic(&args.topic, &patch).await?;
     done(global, &topic, &format!("changed {}", topic.name))

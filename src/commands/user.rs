@@ -184,10 +184,11 @@ impl Users {
     }
 
     async fn delete(&self, name: &str) -> Result<(), Failure> {
-        Ok(match &self.tenant {
+        match &self.tenant {
             None => self.client.delete_user(name).await?,
             Some(tenant) => self.client.delete_user_of(tenant, name).await?,
-        })
+        }
+        Ok(())
     }
 
     async fn set_grants(&self, name: &str, grants: Vec<Grant>) -> Result<User, Failure> {

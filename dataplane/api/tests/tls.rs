@@ -85,7 +85,8 @@ async fn a_message_never_goes_to_a_tls_consumer_that_has_left() {
     staying.create_topic(&topic("t")).await.expect("created");
     let in_flight = || metric(&staying, "veena_http_requests_in_flight");
     let leaving = client(&node, &authority);
-    let parked = tokio::spawn(async move { leaving.consume("t", Duration::from_secs(10), None).await });
+    let mut tasks = tokio::task::JoinSet::new();
+    let parked = tasks.spawn(async move { leaving.consume("t", Duration::from_secs(10), None).await });
     until("the consume is parked", || async { in_flight().await > 1 }).await;
     parked.abort();
     until("the handler is dropped", || async { in_flight().await == 1 }).await;

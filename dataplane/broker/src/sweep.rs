@@ -482,7 +482,7 @@ pub(crate) async fn tell_quarantined(core: &Arc<Core>) -> Option<Vec<Quarantined
     timeout(Duration::from_millis(limits::QUARANTINE_TOLD_MS_MAX), walk).await.ok().flatten()
 }
 
-/// What has waited long enough goes, and the oldest when there is too much.
+/// What has waited long enough goes, and the oldest when there is too much. What has nothing in it need not wait.
 fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
     let disk = core.ports.disk.as_ref();
     let now = core.ports.clock.now_ms();
@@ -490,7 +490,7 @@ fn clean_quarantine_blocking(core: &Core) -> io::Result<()> {
     let mut total: u64 = all.iter().map(|entry| entry.bytes).sum();
     for Quarantined { since_ms, name, bytes } in all {
         let is_over = total > core.config.quarantine_bytes_max;
-        if since_ms + limits::QUARANTINE_GRACE_MS >= now && !is_over {
+        if since_ms + limits::QUARANTINE_GRACE_MS >= now && !is_over && bytes > 0 {
             continue;
         }
         let path = layout::quarantine_dir(&core.config.data_dir).join(name);

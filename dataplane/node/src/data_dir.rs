@@ -374,7 +374,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test makes real directories")]
     fn what_a_directory_holds_is_taken_away_from_others_and_what_is_not_the_nodes_is_left_alone() {
         use std::os::unix::fs::PermissionsExt as _;
         let temp = tempfile::tempdir().expect("a temporary directory");

@@ -144,8 +144,8 @@ mod tests {
     }
 
     impl Node {
-        /// A node alone that keeps nothing that was set aside.
-        async fn start() -> Self {
+        /// A node alone that keeps up to so many bytes that were set aside.
+        async fn start(quarantine_bytes_max: u64) -> Self {
             let (entropy, clock): (Arc<dyn Entropy>, Arc<dyn WallClock>) = (Arc::new(OsEntropy), Arc::new(SystemClock));
             let me = NodeId("node-1".into());
             let started = Metastore::start(MetastoreConfig::new(me.clone()), MemLog::new(), Runtime::new(Arc::clone(&entropy))).await;
@@ -153,7 +153,7 @@ mod tests {
             let catalog = Arc::new(metastore.clone());
             let (disk, tasks) = (MemDisk::new(), Tasks::new(Handle::current()));
             let mut config = BrokerConfig::new("/data".into());
-            (config.disk_reserve_bytes, config.quarantine_bytes_max, config.retention_check_ms) = (0, 0, 50);
+            (config.disk_reserve_bytes, config.quarantine_bytes_max, config.retention_check_ms) = (0, quarantine_bytes_max, 50);
             disk.create_dir_all(&config.data_dir).expect("a data directory");
             let ports = BrokerPorts {
                 disk: Arc::new(disk.clone()),
@@ -230,7 +230,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_tenant_that_is_deleted_is_named_until_nothing_of_it_is_left_and_another_keeps_all() {
-        let node = Node::start().await;
+        let node = Node::start(0).await;
         node.furnish("acme", "0000000000000001").await;
         node.furnish("twin", "0000000000000002").await;
         node.until("both have their directories", |node| node.names_in("/data/topics").len() == 2).await;
@@ -252,25 +252,30 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_tenant_is_gone_only_when_nothing_was_found_for_long_enough() {
-        let node = Node::start().await;
+        let node = Node::start(u64::MAX).await;
         node.furnish("acme", "0000000000000001").await;
         // Of a topic whose tenant nobody knows any more once it is gone.
         let kept = "/data/quarantine/9999999999999-copy-0000000000000001-p00000";
         node.disk.create_dir_all(kept.as_ref()).expect("made");
+        let file = node.disk.open(format!("{kept}/x").as_ref(), veena_storage::disk::OpenMode::CreateNew).expect("made");
+        file.write_at(b"x", 0).expect("written");
         node.apply(Command::DeleteTenant { tenant: tenant("acme"), at_ms: 2 }).await;
         let end = TenantEnd { me: node.me.clone(), metastore: node.metastore.clone(), broker: node.broker.clone(), members: None };
         let (key, mut clean) = ((tenant("acme"), 1), Clean::new());
         let long_ago = || Instant::now().checked_sub(CLEAN_FOR * 2).expect("the clock has run for longer");
         let is_named = || node.metastore.view().tenants.contains_key(&tenant("acme"));
-        let only_that = veena_broker::Traces { quarantined: 1, ..veena_broker::Traces::default() };
-        while node.broker.traces_of(&[tenant("acme")]).await.as_deref() != Some(&[only_that]) {
+        // The topic's directory and that one.
+        let set_aside = veena_broker::Traces { quarantined: 2, ..veena_broker::Traces::default() };
+        while node.broker.traces_of(&[tenant("acme")]).await.as_deref() != Some(&[set_aside]) {
             end.go_on(&mut clean, true).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         clean.insert(key.clone(), long_ago());
         end.go_on(&mut clean, true).await;
         assert!(is_named() && clean.is_empty(), "something was set aside: it begins anew");
-        node.disk.remove_dir_all(kept.as_ref()).expect("removed");
+        for name in node.names_in("/data/quarantine") {
+            node.disk.remove_dir_all(format!("/data/quarantine/{name}").as_ref()).expect("removed");
+        }
         end.go_on(&mut clean, true).await;
         assert!(is_named() && clean.contains_key(&key), "it was found clean once");
         clean.insert(key, long_ago());
