@@ -89,13 +89,20 @@ impl Call<'_> {
         Ok(body)
     }
 
-    /// Would the caller be let in now? To be asked after a wait that the caller can draw out: a body may take a minute. Costs nothing while the
-    /// metadata does not change.
+    /// Would the caller be let in now? To be asked after a wait that the caller can draw out: a body may take a minute. Costs next to nothing
+    /// while the metadata does not change; a key ends without that.
     ///
     /// # Errors
     /// 401 or 403, as at the beginning.
     pub(crate) fn look_again(&self) -> Result<(), Problem> {
-        if matches!(self.caller, Caller::Anybody) || self.state.view().applied == self.let_in_at {
+        if matches!(self.caller, Caller::Anybody) {
+            return Ok(());
+        }
+        if self.state.contact.is_lost() {
+            return Err(Problem::security_stale());
+        }
+        let has_expired = self.caller.key().is_some_and(|key| key.is_expired(self.state.parts.clock.now_ms()));
+        if self.state.view().applied == self.let_in_at && !has_expired {
             return Ok(());
         }
         let (topic, second, named_tenant) = (Cow::Borrowed(&*self.topic), Cow::Borrowed(&*self.second), Cow::Borrowed(&*self.named_tenant));

@@ -56,7 +56,10 @@ pub(crate) async fn explain(call: &Call<'_>) -> Result<Answer, Problem> {
         view = call.state.parts.leader.confirmed_view().await?;
     }
     let record = view.user(call.tenant(), &user).ok_or(CommandError::UserNotFound)?;
-    let principal = rights::principal(record);
+    let mut principal = rights::principal(record);
+    if own == Some(&user) {
+        principal.scopes = call.caller.key().and_then(|key| key.scopes.clone());
+    }
     let topic_of = || topic.as_ref().ok_or_else(|| Problem::invalid("topic is required"));
     let known = topic.as_ref().and_then(|topic| view.topic(call.tenant(), topic));
     let owner = known.and_then(|topic| topic.owner.as_deref());

@@ -312,6 +312,19 @@ async fn a_parked_consumer_is_cut_off_when_its_key_or_its_account_is_gone_or_it_
 }
 
 #[tokio::test]
+async fn a_key_that_expires_while_nothing_changes_gets_no_message_and_cuts_off_who_waits() {
+    let node = Node::start_secured().await;
+    assert_eq!(node.send_as_root("POST", "/v1/topics", r#"{"name":"t","partitions":1}"#).await.status, 201);
+    account(&node, "ci", r#"[{"action":"consume","patterns":["t"]}]"#).await;
+    let (_, expiring) = key(&node, "ci", r#"{"expires_in_ms":5000}"#).await;
+    let mut parked = park_with(&node, &format!("Bearer {expiring}")).await;
+    pass(Duration::from_secs(6)).await;
+    assert_eq!(parked.answer(false).await.refusal(401, "unauthenticated"), "authentication required");
+    assert_eq!(node.send_as_root("POST", "/v1/topics/t/produce", "x").await.status, 202);
+    assert_eq!(signs_in(&node, &expiring).await, 401);
+}
+
+#[tokio::test]
 async fn a_key_is_replaced_under_load_without_a_request_that_fails() {
     const CLIENTS: usize = 8;
     let node = Arc::new(Node::start_secured().await);

@@ -256,9 +256,12 @@ mod tests {
         node.furnish("acme", "0000000000000001").await;
         // Of a topic whose tenant nobody knows any more once it is gone.
         let kept = "/data/quarantine/9999999999999-copy-0000000000000001-p00000";
-        node.disk.create_dir_all(kept.as_ref()).expect("made");
-        let file = node.disk.open(format!("{kept}/x").as_ref(), veena_storage::disk::OpenMode::CreateNew).expect("made");
+        // Whole at once: an empty one would be removed.
+        node.disk.create_dir_all("/data/quarantine".as_ref()).expect("made");
+        node.disk.create_dir_all("/data/made".as_ref()).expect("made");
+        let file = node.disk.open("/data/made/x".as_ref(), veena_storage::disk::OpenMode::CreateNew).expect("made");
         file.write_at(b"x", 0).expect("written");
+        node.disk.rename("/data/made".as_ref(), kept.as_ref()).expect("renamed");
         node.apply(Command::DeleteTenant { tenant: tenant("acme"), at_ms: 2 }).await;
         let end = TenantEnd { me: node.me.clone(), metastore: node.metastore.clone(), broker: node.broker.clone(), members: None };
         let (key, mut clean) = ((tenant("acme"), 1), Clean::new());

@@ -11,7 +11,7 @@ impl State {
     pub(super) fn create_key(&mut self, key: KeyRecord) -> Result<(), CommandError> {
         self.check_tenant(&key.tenant)?;
         self.the_user(&key.tenant, &key.username, UserKind::Service)?;
-        self.check_new_key(&key.tenant)?;
+        self.check_new_key(&key.tenant, key.created_at_ms)?;
         // Ids are drawn at random; whoever draws one that there is has to draw again.
         if self.view.keys.contains_key(&key.id) {
             return Err(CommandError::Changed);

@@ -142,9 +142,10 @@ impl State {
                 self.recorded(envelope.from, None, *command, |state, _, command| state.apply_at(command, level))
             }
             Operation::CatalogBy { tenant, caller, checked, command } => {
-                let (caller, level) = (Some(Actor { tenant, username: caller, checked }), level_of(envelope.v));
-                self.recorded(envelope.from, caller, *command, |state, caller, command| match caller {
-                    Some(caller) => state.apply_by_at(caller, command, level),
+                let (caller, level) = (Actor { tenant, username: caller, checked }, level_of(envelope.v));
+                let stands = envelope.from.as_ref().map_or(Ok(()), |from| self.key_stands(&caller, from));
+                self.recorded(envelope.from, Some(caller), *command, |state, caller, command| match caller {
+                    Some(caller) => stands.map_err(CommandError::from).and_then(|()| state.apply_by_at(caller, command, level)),
                     None => state.apply_at(command, level),
                 })
             }

@@ -59,13 +59,15 @@ impl State {
         self.check_quota(tenant, Limit::Partitions, self.partition_count(tenant) + u64::from(more))
     }
 
-    /// May the tenant have one more key?
-    pub(super) fn check_new_key(&self, tenant: &TenantId) -> Result<(), CommandError> {
+    /// May the tenant have one more key? Those that have expired when it is made do not count.
+    pub(super) fn check_new_key(&self, tenant: &TenantId, now_ms: u64) -> Result<(), CommandError> {
         if self.view.quota(tenant, None).is_none_or(|record| record.quota.keys.is_none()) {
             return Ok(());
         }
         let of_accounts = self.view.account_keys.iter().filter(|((of, _), _)| of == tenant);
-        self.check_quota(tenant, Limit::Keys, of_accounts.map(|(_, keys)| keys.len() as u64).sum::<u64>() + 1)
+        let keys = of_accounts.flat_map(|(_, ids)| ids.iter()).filter_map(|id| self.view.key(id));
+        let live = keys.filter(|key| !key.is_expired(now_ms)).count();
+        self.check_quota(tenant, Limit::Keys, live as u64 + 1)
     }
 
     /// May the tenant have so many of them?

@@ -5,13 +5,23 @@ use std::sync::Arc;
 
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
-    Action, Actor, FeatureLevel, Forbidden, Grants, StoredHash, TenantId, TenantState, TopicName, UserKind, UserRecord, Username, limits,
+    Action, Actor, FeatureLevel, Forbidden, Grants, KeyId, KeyRecord, Stamp, StoredHash, TenantId, TenantState, TopicName, UserKind,
+    UserRecord, Username, limits,
 };
 
 use super::State;
 use super::tenants::next_revision;
 
 impl State {
+    /// Is the key with which the caller has signed in still theirs? It may have been deleted while the change was on its way, or its account,
+    /// of whose name there may be another one.
+    pub(super) fn key_stands(&self, caller: &Actor, from: &Stamp) -> Result<(), Forbidden> {
+        let Some(id) = &from.key else { return Ok(()) };
+        let key = KeyId::parse(id).ok().and_then(|id| self.view.key(&id).cloned());
+        let is_theirs = |key: &KeyRecord| key.tenant == caller.tenant && key.username == caller.username && !key.is_expired(from.at_ms);
+        if key.is_some_and(|key| is_theirs(&key)) { Ok(()) } else { Err(Forbidden::CallerUnknown) }
+    }
+
     /// May this user make this change?
     pub(super) fn permit(&self, caller: &Actor, command: &Command, level: FeatureLevel) -> Result<(), CommandError> {
         let user = self.view.user(&caller.tenant, &caller.username).ok_or(Forbidden::CallerUnknown)?;

@@ -2,7 +2,7 @@
 
 use veena_contract::{FeatureLevel, Forbidden, KeyHash, KeyId, KeyRecord};
 
-use super::users::{by, create_user, delete_user, forbidden, grants, user, user_name, with_users};
+use super::users::{actor, by, create_user, delete_user, forbidden, grants, user, user_name, with_users};
 use super::*;
 
 pub(super) fn id(n: u8) -> KeyId {
@@ -170,6 +170,42 @@ fn keys_are_in_the_dump_which_older_programs_do_not_read() {
     state.name_lineage(LineageId(1));
     assert_eq!(state.begin_life(LineageId(2), Vec::new(), None).view().keys, state.view().keys, "another life has them too");
     assert!(!format!("{state:?}").contains("[1, 1, 1"), "a hash is printed");
+}
+
+#[test]
+fn a_change_by_a_key_that_is_gone_has_expired_or_is_of_another_is_not_made() {
+    use super::super::{Operation, encode_from};
+    let text = |caller: &str, n: u8, at_ms: u64| {
+        let from = veena_contract::Stamp { at_ms, key: Some(id(n).to_string().into()), ..veena_contract::Stamp::default() };
+        let operation = Operation::catalog(Some(actor(caller)), create_user("new", &[]), FeatureLevel::CURRENT);
+        encode_from(operation, Some(from)).expect("JSON").get().to_owned()
+    };
+    let mut state = with_users();
+    for name in ["ci", "cd"] {
+        let grants = grants(&[("admin", &[])]);
+        state.apply(Command::CreateUser { user: UserRecord { grants, ..account(name) } }).expect("created");
+    }
+    state.apply(create_key(1)).expect("created");
+    state.apply(create_key_until(2, 5, 9)).expect("created");
+    let made = |state: &State, text: &str| {
+        let mut state = state.clone();
+        let answer = state.apply_text(text).expect("a command");
+        let is_there = state.view().user(&tenant(), &user_name("new")).is_some();
+        assert_eq!(is_there, answer == "{}", "{answer}");
+        is_there
+    };
+    assert!(made(&state, &text("ci", 1, 8)) && made(&state, &text("ci", 2, 8)));
+    assert!(!made(&state, &text("ci", 2, 9)), "it has expired");
+    assert!(!made(&state, &text("cd", 1, 8)), "it is another's");
+    assert!(!made(&state, &text("ci", 3, 8)), "there is none");
+    let mut anew = state.clone();
+    anew.apply(delete_key(1)).expect("deleted");
+    assert!(!made(&anew, &text("ci", 1, 8)), "it is gone");
+    anew = state.clone();
+    anew.apply(delete_account("ci")).expect("deleted");
+    let grants = grants(&[("admin", &[])]);
+    anew.apply(Command::CreateUser { user: UserRecord { grants, ..account("ci") } }).expect("created");
+    assert!(!made(&anew, &text("ci", 1, 8)), "its account is another of the same name");
 }
 
 #[test]
