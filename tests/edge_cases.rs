@@ -370,7 +370,8 @@ async fn hundreds_of_idle_long_polls_cost_next_to_nothing_and_are_woken_one_by_o
     }
     until("all are parked", || async { metric(addr, "veena_consumers_parked").await >= 400.0 }).await;
     let each = cpu::resident_bytes(pid).expect("the node lives").saturating_sub(before) / POLLS as u64;
-    assert!(each < 40 * 1024, "{each} bytes a poll");
+    // Unoptimized: what it is in a release is measured by `make bench-long`.
+    assert!(each < 48 * 1024, "{each} bytes a poll");
     let spent = cpu::of_process(pid).expect("the node lives");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let spent = cpu::of_process(pid).expect("the node lives") - spent;
