@@ -241,22 +241,30 @@ impl Identities {
     }
 }
 
+#[derive(Default)]
+struct Seen {
+    by_user: BTreeMap<Actor, Arc<Identity>>,
+    /// How many there are when it is next looked for those that nobody holds: where many are held, not at each that comes.
+    look_at: usize,
+}
+
 /// The identities of users. One that is forgotten and comes again counts from zero, so only those go that nobody holds.
 #[derive(Default)]
 pub(crate) struct Users {
-    seen: RwLock<BTreeMap<Actor, Arc<Identity>>>,
+    seen: RwLock<Seen>,
 }
 
 impl Users {
     pub(crate) fn of(&self, user: &Actor) -> Arc<Identity> {
-        if let Some(identity) = self.seen.read().get(user) {
+        if let Some(identity) = self.seen.read().by_user.get(user) {
             return Arc::clone(identity);
         }
         let mut seen = self.seen.write();
-        if seen.len() >= limits::VERIFIED_USERS_MAX {
-            seen.retain(|_, identity| Arc::strong_count(identity) > 1);
+        if seen.by_user.len() >= seen.look_at.max(limits::VERIFIED_USERS_MAX) {
+            seen.by_user.retain(|_, identity| Arc::strong_count(identity) > 1);
+            seen.look_at = 2 * seen.by_user.len();
         }
-        Arc::clone(seen.entry(user.clone()).or_default())
+        Arc::clone(seen.by_user.entry(user.clone()).or_default())
     }
 }
 
@@ -341,8 +349,14 @@ mod tests {
         for number in 0..=limits::VERIFIED_USERS_MAX {
             drop(users.of(&name(number)));
         }
-        assert!(users.seen.read().len() <= 2);
+        assert!(users.seen.read().by_user.len() <= 2);
         assert!(Arc::ptr_eq(&held, &users.of(&name(0))));
+
+        let many: Vec<_> = (0..=limits::VERIFIED_USERS_MAX).map(|number| users.of(&name(number))).collect();
+        let idle = users.of(&name(limits::VERIFIED_USERS_MAX + 1));
+        drop(idle);
+        drop(users.of(&name(limits::VERIFIED_USERS_MAX + 2)));
+        assert!(users.seen.read().by_user.len() >= many.len() + 2, "while many are held, those that come do not throw each other out");
     }
 
     #[test]

@@ -269,7 +269,9 @@ mod tests {
         let is_named = || node.metastore.view().tenants.contains_key(&tenant("acme"));
         // The topic's directory and that one.
         let set_aside = veena_broker::Traces { quarantined: 2, ..veena_broker::Traces::default() };
+        let deadline = Instant::now() + Duration::from_secs(30);
         while node.broker.traces_of(&[tenant("acme")]).await.as_deref() != Some(&[set_aside]) {
+            assert!(Instant::now() < deadline, "not within the deadline: nothing else is left");
             end.go_on(&mut clean, true).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
