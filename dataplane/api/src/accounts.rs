@@ -59,7 +59,7 @@ fn shape_of_key(call: &Call<'_>, key: &KeyRecord) -> Key {
 
 /// The account that the path names. A name that none can have names none.
 fn named(call: &Call<'_>) -> Result<Username, Problem> {
-    Username::parse(&call.second).map_err(|_| CommandError::AccountNotFound.into())
+    Username::parse(&call.path.second).map_err(|_| CommandError::AccountNotFound.into())
 }
 
 fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
@@ -167,7 +167,7 @@ fn life(asked_ms: i64) -> Result<u64, Problem> {
 pub(crate) async fn delete_key(call: &Call<'_>) -> Result<Answer, Problem> {
     let name = named(call)?;
     let missing = || Problem::new(StatusCode::NOT_FOUND, veena_contract::ErrorCode::NotFound, "key not found");
-    let id = KeyId::parse(&call.third).map_err(|_| missing())?;
+    let id = KeyId::parse(&call.path.third).map_err(|_| missing())?;
     let is_there = |view: &CatalogView| view.keys_of(call.tenant(), &name).any(|key| key.id == id);
     let view = view_with(call, is_there).await?;
     find(call, &view, &name)?;

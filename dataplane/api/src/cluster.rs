@@ -198,7 +198,7 @@ fn no_member() -> Problem {
 
 /// The member that the path names, according to the leader.
 async fn member_of(call: &Call<'_>, cluster: &dyn Members) -> Result<NodeId, Problem> {
-    let node = NodeId(call.second.as_ref().into());
+    let node = NodeId(call.path.second.as_ref().into());
     if cluster.standing(&node) == Standing::NotAMember {
         call.state.parts.leader.confirmed_view().await?;
         if cluster.standing(&node) == Standing::NotAMember {
@@ -253,7 +253,7 @@ pub(crate) async fn recommission(call: &Call<'_>) -> Result<Answer, Problem> {
 
 /// `POST /v1/cluster/members/{member}/forget`.
 pub(crate) async fn forget(call: &Call<'_>) -> Result<Answer, Problem> {
-    let node = NodeId(call.second.as_ref().into());
+    let node = NodeId(call.path.second.as_ref().into());
     let voter = cluster_of(call)?.forget(&node, call.origin()).await?;
     Ok(answer::json(StatusCode::OK, &Forgotten { id: node.to_string(), voter }))
 }
@@ -277,7 +277,7 @@ impl From<ForgetError> for Problem {
 pub(crate) async fn abort(call: &Call<'_>) -> Result<Answer, Problem> {
     let target = query::first(call.query(), "target").map_err(|error| Problem::malformed(format!("invalid target: {error}")))?;
     let name = call.topic()?;
-    let index: PartitionIndex = call.second.parse().map(PartitionIndex).map_err(|_| Problem::invalid("invalid partition"))?;
+    let index: PartitionIndex = call.path.second.parse().map(PartitionIndex).map_err(|_| Problem::invalid("invalid partition"))?;
     let tenant = query::first(call.query(), "tenant").map_err(|error| Problem::malformed(format!("invalid tenant: {error}")))?;
     let tenant = match tenant.as_deref().filter(|tenant| !tenant.is_empty()) {
         None => call.tenant().clone(),

@@ -246,7 +246,7 @@ pub(crate) fn check(call: &Call<'_>, need: Need) -> Result<(), Problem> {
         Need::Anybody | Need::User | Need::Create | Need::See | Need::Manage | Need::ManageEither => Ok(()),
         // A name that no topic can have is the handler's to refuse.
         Need::Do(action) => call.topic().map_or(Ok(()), |topic| call.caller.may(action, &topic)),
-        Need::Oneself if call.caller.username().is_some_and(|name| *call.second == *name.as_str()) => Ok(()),
+        Need::Oneself if call.caller.username().is_some_and(|name| *call.path.second == *name.as_str()) => Ok(()),
         Need::Oneself | Need::Admin => call.caller.may_administer(),
         Need::Root => call.caller.may_copy_metadata(),
         Need::Operator => call.caller.may_operate(),

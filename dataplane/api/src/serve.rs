@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -80,10 +81,7 @@ async fn serve_connections(listener: TcpListener, state: &ApiState, shutdown: Ca
             }
             () = until(grace_ends), if grace_ends.is_some() => break,
             accepted = accepting.next() => match accepted {
-                Ok((stream, peer, place)) => {
-                    state.metrics.connections_opened.add(1);
-                    connections.spawn(connection(stream, peer, place, state.clone()));
-                }
+                Ok(accepted) => start_connection(&mut connections, accepted, state),
                 Err(error) => {
                     state.metrics.accept_errors.add(1);
                     accepting.back_off(&error);
@@ -94,9 +92,8 @@ async fn serve_connections(listener: TcpListener, state: &ApiState, shutdown: Ca
             break;
         }
     }
-    for (stream, peer, place) in accepting.close().await {
-        state.metrics.connections_opened.add(1);
-        connections.spawn(connection(stream, peer, place, state.clone()));
+    for accepted in accepting.close().await {
+        start_connection(&mut connections, accepted, state);
     }
     let ended = async {
         while connections.join_next().await.is_some() {
@@ -223,12 +220,27 @@ impl Accepting {
     }
 }
 
-/// One connection from accept to close. When this ends, the socket is gone and leases that were still riding are released.
-async fn connection(stream: TcpStream, peer: SocketAddr, mut place: Place, state: ApiState) {
+/// Starts the task of one connection, from accept to close. When it ends, the socket is gone and leases that were still riding are released.
+///
+/// With and without TLS are two futures: ten thousand connections may be parked, and one future would be as large as both.
+fn start_connection(connections: &mut JoinSet<()>, (stream, peer, place): (TcpStream, SocketAddr, Place), state: &ApiState) {
+    state.metrics.connections_opened.add(1);
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%peer, %error, "cannot set TCP_NODELAY");
     }
-    let Some(tls) = &state.parts.tls else { return speak_http(stream, peer, &state).await };
+    if state.parts.tls.is_some() {
+        connections.spawn(secured(stream, peer, place, state.clone()));
+    } else {
+        connections.spawn(plain(stream, peer, place, state.clone()));
+    }
+}
+
+async fn plain(stream: TcpStream, peer: SocketAddr, _place: Place, state: ApiState) {
+    speak_http(stream, peer, &state).await;
+}
+
+async fn secured(stream: TcpStream, peer: SocketAddr, mut place: Place, state: ApiState) {
+    let Some(tls) = &state.parts.tls else { return };
     // Its buffers are large, and not for every connection's task to carry.
     let shaken = Box::pin(shake_hands(stream, tls, &state)).await;
     place.handshake = None;
@@ -246,11 +258,10 @@ async fn speak_http(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAdd
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
         let conn = &conn;
         conn.request_began();
-        async move {
-            let answer = edge::handle(state, Some(conn), request.map(RequestBody::Wire)).await;
+        edge::handle(state, Some(conn), request.map(RequestBody::Wire)).map(|answer| {
             conn.answer_began();
             Ok::<_, std::convert::Infallible>(answer)
-        }
+        })
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     // Without half-close hyper notices at once that a parked caller has gone, and drops the handler.
@@ -300,5 +311,19 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         self.state.identities.leave(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_tls_is_small() {
+        fn bytes<F>(_: impl Fn(TcpStream, SocketAddr, Place, ApiState) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = bytes(plain);
+        assert!(bytes <= 1536, "one connection takes {bytes} bytes beside its request, and ten thousand may be parked");
     }
 }

@@ -47,7 +47,7 @@ fn shape(view: &CatalogView, record: &TenantRecord) -> Tenant {
 
 /// The tenant that the path names. A name that no tenant can have names none.
 pub(crate) fn named(call: &Call<'_>) -> Result<TenantId, Problem> {
-    TenantId::parse(&call.named_tenant).ok_or_else(|| CommandError::TenantNotFound.into())
+    TenantId::parse(&call.path.tenant).ok_or_else(|| CommandError::TenantNotFound.into())
 }
 
 pub(crate) fn find<'a>(view: &'a CatalogView, tenant: &TenantId) -> Result<&'a Arc<TenantRecord>, Problem> {
@@ -84,7 +84,7 @@ async fn told(call: &Call<'_>, view: &CatalogView, tenant: &TenantId, status: St
 
 /// `PUT /v1/admin/tenants/{tenant}`.
 pub(crate) async fn put(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
-    let tenant = TenantId::parse(&call.named_tenant)
+    let tenant = TenantId::parse(&call.path.tenant)
         .ok_or_else(|| Problem::invalid("invalid tenant: want 1 to 63 of a-z 0-9 -, and the first no -"))?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: PutTenant = users::decode(&body)?;
@@ -123,7 +123,7 @@ pub(crate) async fn users(call: &Call<'_>) -> Result<Answer, Problem> {
 /// `PUT /v1/admin/tenants/{tenant}/users/{user}`.
 pub(crate) async fn put_user(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
     let tenant = named(call)?;
-    let username = veena_contract::Username::parse(&call.second).map_err(|error| Problem::invalid(error.to_string()))?;
+    let username = veena_contract::Username::parse(&call.path.second).map_err(|error| Problem::invalid(error.to_string()))?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: PutUser = users::decode(&body)?;
     // Read here, so that what is no password is refused before anything is looked up.

@@ -98,7 +98,7 @@ pub(crate) fn shape(record: &UserRecord) -> User {
 
 /// The user that the path names. A name that no user can have names none.
 pub(crate) fn named(call: &Call<'_>) -> Result<Username, Problem> {
-    Username::parse(&call.second).map_err(|_| CommandError::UserNotFound.into())
+    Username::parse(&call.path.second).map_err(|_| CommandError::UserNotFound.into())
 }
 
 fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
