@@ -27,8 +27,9 @@ use crate::basic::{Credentials, InvalidBasic};
 use crate::password::{Memory, NoRandomness, Password, PasswordHash, UnusableHash};
 use crate::permits::{NotComputed, Permits, Place};
 use crate::throttle::{Attempt, Throttle};
+use crate::token::{InvalidToken, SignedToken, Token, Tokens};
 use crate::verified::{Mac, Verified};
-use veena_contract::Actor;
+use veena_contract::{Actor, TokenIssuerRecord};
 
 /// Why a request has no user. Holds nothing of what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +98,7 @@ pub struct Authenticator(Arc<Core>);
 
 struct Core {
     verified: Verified,
+    tokens: Tokens,
     throttle: Arc<Throttle>,
     permits: Permits,
     strangers: Arc<Semaphore>,
@@ -113,6 +115,7 @@ impl Authenticator {
     pub fn new() -> Result<Self, NoRandomness> {
         Ok(Self(Arc::new(Core {
             verified: Verified::new()?,
+            tokens: Tokens::new()?,
             throttle: Arc::default(),
             permits: Permits::default(),
             strangers: Arc::new(Semaphore::new(limits::PASSWORD_CHECKS_UNKNOWN_MAX)),
@@ -161,6 +164,14 @@ impl Authenticator {
             },
         };
         if is_right { Ok(()) } else { Err(AuthError::Wrong) }
+    }
+
+    /// What does this token say, if this issuer has signed it, and it is good now?
+    ///
+    /// # Errors
+    /// [`InvalidToken`].
+    pub fn verify_token(&self, token: Token<'_>, issuer: &Arc<TokenIssuerRecord>, now_ms: u64) -> Result<Arc<SignedToken>, InvalidToken> {
+        self.0.tokens.verify(token, issuer, now_ms)
     }
 
     /// Computes what is stored of a new password, behind the same permits.

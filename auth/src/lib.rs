@@ -4,6 +4,7 @@
 //! - [`authenticator`]: from an `Authorization` header to a user's name. It puts these together: [`basic`] reads the header, a [`Username`]
 //!   and a [`password`] are what stands in it, `verified` remembers what a check found, `throttle` bounds failures, `permits` bounds computations.
 //! - [`apikey`]: keys of service accounts, which need no password hash and nothing remembered.
+//! - [`token`]: tokens of an issuer outside, verified with its public keys.
 //! - [`policy`]: what a user may do, given their [`Grants`], and why.
 //! - [`cluster_secret`]: the one secret of a cluster, and what is derived from it.
 //! - [`tls`]: how nodes of a cluster prove to each other that they know it.
@@ -25,6 +26,7 @@ pub mod secret;
 pub mod server_tls;
 mod throttle;
 pub mod tls;
+pub mod token;
 mod verified;
 
 pub use apikey::{ApiKey, InvalidApiKey, KeyKind};
@@ -40,4 +42,5 @@ pub use sealed::{KeyRing, Purpose, SealError, Sealed};
 pub use secret::Secret;
 pub use server_tls::{HandshakeError, Pair, PairError, ServerStream, ServerTls};
 pub use tls::{ClusterIdentity, IdentityError, Proof, Role};
+pub use token::{InvalidToken, SignedToken, Token};
 pub use veena_contract::{Action, Grant, GrantText, Grants, InvalidGrants, InvalidUsername, Pattern, Username};

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cluster;
 pub mod grants;
 pub mod ids;
+pub mod issuer;
 pub mod keys;
 pub mod limits;
 pub mod map;
@@ -34,6 +35,7 @@ pub use ids::{
     AttachEpoch, DrainMark, LineageId, LogId, LogIndex, MessageId, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId,
     TenantId, TopicId, WalSeq,
 };
+pub use issuer::{InvalidTokenIssuer, TokenIssuer, TokenIssuerRecord, TokenKey};
 pub use keys::{InvalidKeyPart, KeyHash, KeyId, KeyRecord};
 pub use names::{HeaderName, IdempotencyKey, InvalidName, Key, TopicName};
 pub use peer::{

@@ -379,6 +379,20 @@ pub const LOGIN_FAILURE_NODE_MS: u64 = 250;
 pub const LOGIN_FAILURE_USERS_MAX: usize = 16_384;
 /// The largest `Authorization` header that is looked at: the longest user and password, in base64, and as much again.
 pub const AUTHORIZATION_BYTES_MAX: usize = 512;
+/// The longest token that is looked at.
+pub const TOKEN_BYTES_MAX: usize = 4096;
+/// How long a token may be good for: what its issuer takes away is gone by then.
+pub const TOKEN_LIFETIME_MS_MAX: u64 = 3_600_000;
+/// How far the clock of a token's issuer may be ahead of a node's. A token that is over is over: there is none at that end.
+pub const TOKEN_SKEW_MS: u64 = 60_000;
+/// How many public keys the issuer of tokens has at once: enough for one to take the place of another.
+pub const TOKEN_KEYS_MAX: usize = 8;
+/// The longest name of such a key.
+pub const TOKEN_KID_BYTES_MAX: usize = 64;
+/// The longest name of the issuer, and of whom its tokens are for.
+pub const TOKEN_ISSUER_BYTES_MAX: usize = 256;
+/// How many tokens that were found right a node remembers.
+pub const TOKENS_VERIFIED_MAX: usize = 4096;
 /// How long after a change of the catalog a parked consumer's rights are looked at again: what was taken away ends its wait within 5 s of when
 /// the change was made.
 pub const REVOCATION_LOOK_MS: u64 = 2_000;
