@@ -191,6 +191,7 @@ pub(crate) fn whoami(call: &Call<'_>) -> Answer {
         scopes: key.and_then(|key| key.scopes.as_ref()).map(granted),
         root: record.is_some_and(|record| record.is_root),
         operator: call.tenant().is_default() && call.caller.may_administer().is_ok(),
+        token_expires_at_ms: call.caller.token().map(|token| token.expires_at_ms()),
     };
     answer::json(StatusCode::OK, &told)
 }

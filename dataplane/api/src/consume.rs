@@ -99,9 +99,9 @@ async fn revoked(call: &Call<'_>) -> Problem {
         if let Err(problem) = call.look_again() {
             return problem;
         }
-        // A key ends by itself, without a change.
-        if let Some(left) = call.caller.key().and_then(|key| key.expires_at_ms) {
-            let left_ms = left.saturating_sub(call.state.parts.clock.now_ms()).max(1);
+        // A key and a token end by themselves, without a change.
+        if let Some(end_ms) = call.caller.ends_at_ms() {
+            let left_ms = end_ms.saturating_sub(call.state.parts.clock.now_ms()).max(1);
             let changed = call.state.parts.catalog.changed(seen);
             if tokio::time::timeout(Duration::from_millis(left_ms), changed).await.is_err() {
                 continue;

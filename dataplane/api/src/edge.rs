@@ -22,7 +22,7 @@ use crate::rights::{self, Caller, Need};
 use crate::route::{self, Matched, Route, Verb};
 use crate::state::ApiState;
 use crate::{
-    accounts, ack, audit, backup, children, cluster, consume, explain, health, produce, produce_batch, quota, sign_in, tenants,
+    accounts, ack, audit, backup, children, cluster, consume, explain, health, issuer, produce, produce_batch, quota, sign_in, tenants,
     topic_patch, topics, usage, users,
 };
 
@@ -84,7 +84,7 @@ impl Call<'_> {
     }
 
     /// Would the caller be let in now? To be asked after a wait that the caller can draw out: a body may take a minute. Costs next to nothing
-    /// while the metadata does not change; a key ends without that.
+    /// while the metadata does not change; a key and a token end without that.
     ///
     /// # Errors
     /// 401 or 403, as at the beginning.
@@ -95,7 +95,7 @@ impl Call<'_> {
         if self.state.contact.is_lost() {
             return Err(Problem::security_stale());
         }
-        let has_expired = self.caller.key().is_some_and(|key| key.is_expired(self.state.parts.clock.now_ms()));
+        let has_expired = self.caller.ends_at_ms().is_some_and(|end_ms| end_ms <= self.state.parts.clock.now_ms());
         if self.state.view().applied == self.let_in_at && !has_expired {
             return Ok(());
         }
@@ -338,6 +338,9 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::AdminUsage, _) => Ok(Box::pin(usage::all(call)).await),
         (Route::Quota, _) => Ok(quota::own(call)),
         (Route::Usage, _) => Ok(Box::pin(usage::own(call)).await),
+        (Route::TokenIssuer, Verb::Put) => Box::pin(issuer::put(call, body)).await,
+        (Route::TokenIssuer, Verb::Delete) => Box::pin(issuer::delete(call)).await,
+        (Route::TokenIssuer, _) => Box::pin(issuer::describe(call)).await,
         (Route::Healthz, _) => Ok(health::healthz(call)),
         (Route::Readyz, _) => health::readyz(call),
         (Route::Metrics, _) => Box::pin(health::metrics(call)).await,

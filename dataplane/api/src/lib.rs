@@ -27,6 +27,7 @@ mod handshake;
 mod headers;
 mod health;
 mod io;
+mod issuer;
 mod json;
 mod key_uses;
 mod message_json;

@@ -301,7 +301,9 @@ impl From<CommandError> for Problem {
                 let problem = Self::from(Exceeded { limit, scope, current, allowed, quota: allowed, wait });
                 return Self { text: error.to_string().into(), ..problem };
             }
-            CommandError::InvalidQuota { .. } => (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument),
+            CommandError::InvalidQuota { .. } | CommandError::InvalidTokenIssuer { .. } => {
+                (StatusCode::BAD_REQUEST, ErrorCode::InvalidArgument)
+            }
         };
         Self::new(status, code, error.to_string())
     }

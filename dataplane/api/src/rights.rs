@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use veena_auth::{
-    Action, Decision, Denied, NotHeld, PasswordHash, Principal, can_confer, decide, may_administer, may_copy_metadata, may_manage,
-    may_operate, may_see, may_see_counters,
+    Action, Decision, Denied, NotHeld, PasswordHash, Principal, SignedToken, can_confer, decide, may_administer, may_copy_metadata,
+    may_manage, may_operate, may_see, may_see_counters,
 };
 use veena_contract::{
     Actor, CatalogView, ErrorCode, Forbidden, Grants, KeyRecord, StoredHash, TenantId, TenantState, TopicName, TopicRecord, UserRecord,
@@ -51,8 +51,19 @@ pub(crate) enum Need {
 pub(crate) enum Caller {
     /// Security is off, or the route is open: nobody was asked for.
     Anybody,
-    /// This user, or this service account with one of its keys.
-    User(Arc<UserRecord>, Principal, Option<Arc<KeyRecord>>),
+    /// This user or service account.
+    User(Arc<UserRecord>, Principal, Means),
+}
+
+/// With what somebody has signed in.
+#[derive(Clone)]
+pub(crate) enum Means {
+    /// A user, with the password.
+    Password,
+    /// A service account, with one of its keys.
+    Key(Arc<KeyRecord>),
+    /// Either, with a token that says so.
+    Token(Arc<SignedToken>),
 }
 
 impl Caller {
@@ -64,7 +75,7 @@ impl Caller {
         let view = state.view();
         let is_same = |record: &&Arc<UserRecord>| record.kind == known.kind && record.hash == known.hash;
         let record = view.user(&known.tenant, &known.username).filter(is_same);
-        Self::from_record(&view, record.ok_or_else(Problem::unauthenticated)?, None)
+        Self::from_record(&view, record.ok_or_else(Problem::unauthenticated)?, Means::Password)
     }
 
     /// The service account of this key, as this view knows it.
@@ -74,19 +85,31 @@ impl Caller {
     pub(crate) fn of_key(view: &CatalogView, known: &KeyRecord, now_ms: u64) -> Result<Self, Problem> {
         let key = view.key(&known.id).filter(|key| ***key == *known && !key.is_expired(now_ms)).ok_or_else(Problem::unauthenticated)?;
         let account = view.user(&key.tenant, &key.username).filter(|user| !user.is_person()).ok_or_else(Problem::unauthenticated)?;
-        Self::from_record(view, account, Some(key))
+        Self::from_record(view, account, Means::Key(Arc::clone(key)))
     }
 
-    fn from_record(view: &CatalogView, record: &Arc<UserRecord>, key: Option<&Arc<KeyRecord>>) -> Result<Self, Problem> {
+    /// Whom this token names, as this view knows them. That is never the root admin: whoever says whose tokens are taken need not be root, and
+    /// would be by a token of their own.
+    ///
+    /// # Errors
+    /// The token is over, its key is not good any more, or there is nobody of that name; or the tenant is suspended.
+    pub(crate) fn of_token(view: &CatalogView, token: Arc<SignedToken>, now_ms: u64) -> Result<Self, Problem> {
+        let actor = token.actor();
+        let record = view.user(&actor.tenant, &actor.username).filter(|user| !user.is_root);
+        let record = record.filter(|_| token.stands(view.token_issuer.as_ref(), now_ms)).ok_or_else(Problem::unauthenticated)?;
+        Self::from_record(view, record, Means::Token(token))
+    }
+
+    fn from_record(view: &CatalogView, record: &Arc<UserRecord>, means: Means) -> Result<Self, Problem> {
         match view.tenant_state(&record.tenant) {
             Some(TenantState::Active) => {}
             Some(TenantState::Suspended) => return Err(Problem::tenant_suspended()),
             Some(TenantState::Deleting) | None => return Err(Problem::unauthenticated()),
         }
         let (tenant, username, grants) = (record.tenant.clone(), record.username.clone(), record.grants.clone());
-        let scopes = key.and_then(|key| key.scopes.clone());
+        let scopes = if let Means::Key(key) = &means { key.scopes.clone() } else { None };
         let principal = Principal { tenant, username, is_root: record.is_root, grants, scopes };
-        Ok(Self::User(Arc::clone(record), principal, key.cloned()))
+        Ok(Self::User(Arc::clone(record), principal, means))
     }
 
     /// The same caller, as the newest view knows them.
@@ -96,8 +119,9 @@ impl Caller {
     pub(crate) fn renewed(&self, state: &ApiState) -> Result<Self, Problem> {
         match self {
             Self::Anybody => Ok(Self::Anybody),
-            Self::User(record, _, None) => Self::of(state, record),
-            Self::User(_, _, Some(key)) => Self::of_key(&state.view(), key, state.parts.clock.now_ms()),
+            Self::User(record, _, Means::Password) => Self::of(state, record),
+            Self::User(_, _, Means::Key(key)) => Self::of_key(&state.view(), key, state.parts.clock.now_ms()),
+            Self::User(_, _, Means::Token(token)) => Self::of_token(&state.view(), Arc::clone(token), state.parts.clock.now_ms()),
         }
     }
 
@@ -192,9 +216,22 @@ impl Caller {
     /// The key that the caller signs in with, if it is one.
     pub(crate) fn key(&self) -> Option<&KeyRecord> {
         match self {
-            Self::Anybody => None,
-            Self::User(_, _, key) => key.as_deref(),
+            Self::User(_, _, Means::Key(key)) => Some(key),
+            _ => None,
         }
+    }
+
+    /// The token that the caller signs in with, if it is one.
+    pub(crate) fn token(&self) -> Option<&SignedToken> {
+        match self {
+            Self::User(_, _, Means::Token(token)) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// When that ends by itself with which the caller has signed in, if it does.
+    pub(crate) fn ends_at_ms(&self) -> Option<u64> {
+        self.key().and_then(|key| key.expires_at_ms).or_else(|| self.token().map(SignedToken::expires_at_ms))
     }
 
     /// Who the caller is and what is stored of their password, if they have one.

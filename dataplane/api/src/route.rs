@@ -105,6 +105,8 @@ routes! {
     Quota "/v1/quota" [Get: User];
     /// What one's own tenant has used.
     Usage "/v1/usage" [Get: Admin];
+    /// Whose tokens are taken.
+    TokenIssuer "/v1/admin/token-issuer" [Get: Operator, Put: Operator, Delete: Operator];
     /// Does the process answer?
     Healthz "/healthz" [Get: Anybody];
     /// Does it take work?
@@ -215,6 +217,7 @@ pub(crate) fn find(path: &str) -> Option<Matched<'_>> {
             "/v1/usage" => plain(Route::Usage),
             "/v1/admin/usage" => plain(Route::AdminUsage),
             "/v1/admin/tenants" => plain(Route::Tenants),
+            "/v1/admin/token-issuer" => plain(Route::TokenIssuer),
             _ if path.starts_with("/v1/admin/") => find_in_tenants(path.strip_prefix("/v1/admin/tenants/")?),
             _ => match path.strip_prefix("/v1/users/") {
                 Some(rest) => find_in_users(rest),

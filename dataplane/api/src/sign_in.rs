@@ -5,7 +5,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use tokio::time::Instant;
 use tracing::info;
-use veena_auth::{ApiKey, AuthError, InvalidApiKey, KeyKind, PasswordHash};
+use veena_auth::{ApiKey, AuthError, InvalidApiKey, KeyKind, PasswordHash, Token};
 use veena_contract::{Actor, CatalogView, Effect, ErrorCode, TenantState};
 
 use crate::problem::Problem;
@@ -27,6 +27,11 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
         // A proxy may look at one of them, and this node at the other.
         state.metrics.signed_in(Some(AuthError::Wrong));
         return Err(Problem::unauthenticated());
+    }
+    if let Some(token) = header.and_then(Token::of_bearer) {
+        let caller = by_token(state, token);
+        state.metrics.signed_in(caller.is_err().then_some(AuthError::Wrong));
+        return caller;
     }
     if let Some(key) = header.and_then(ApiKey::of_bearer) {
         let caller = by_key(state, key);
@@ -61,6 +66,14 @@ fn by_key(state: &ApiState, key: Result<ApiKey, InvalidApiKey>) -> Result<Caller
     let caller = key_holder(&view, &key, now_ms)?;
     state.key_uses.note(&view, key.id(), now_ms);
     Ok(caller)
+}
+
+/// Who signs in with this token? As with a key: nobody learns what is wrong with one, and nothing here waits.
+fn by_token(state: &ApiState, token: Token<'_>) -> Result<Caller, Problem> {
+    let (view, now_ms) = (state.view(), state.parts.clock.now_ms());
+    let issuer = view.token_issuer.as_ref().ok_or_else(Problem::unauthenticated)?;
+    let token = state.parts.authenticator.verify_token(token, issuer, now_ms).map_err(|_| Problem::unauthenticated())?;
+    Caller::of_token(&view, token, now_ms)
 }
 
 /// The service account whose key this is.

@@ -99,7 +99,7 @@ pub(crate) async fn put(call: &Call<'_>, body: RequestBody) -> Result<Answer, Pr
     told(call, &view, &tenant, StatusCode::OK).await
 }
 
-fn revision(asked: Option<i64>) -> Result<Option<u64>, Problem> {
+pub(crate) fn revision(asked: Option<i64>) -> Result<Option<u64>, Problem> {
     asked.map(|asked| u64::try_from(asked).map_err(|_| Problem::invalid("revision must not be negative"))).transpose()
 }
 

@@ -48,6 +48,13 @@ const ROWS: &[Row] = &[
     row("DELETE", "/v1/admin/tenants/{tenant}", "", ("delete_tenant", "tenant:acme-$n")),
     row("PUT", "/v1/admin/tenants/{tenant}/users/{user}", r#"{"password":"canary-password"}"#, ("put_user", "user:u-$n@acme-$n")),
     row("DELETE", "/v1/admin/tenants/{tenant}/users/{user}", "", ("delete_user", "user:u-$n@acme-$n")),
+    row(
+        "PUT",
+        "/v1/admin/token-issuer",
+        r#"{"issuer":"https://id.example","audience":"veena","keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+        ("put_token_issuer", "token_issuer"),
+    ),
+    row("DELETE", "/v1/admin/token-issuer", "", ("delete_token_issuer", "token_issuer")),
 ];
 
 /// Messages are no metadata: there is one record for each of them already, which is the message.

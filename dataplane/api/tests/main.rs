@@ -24,5 +24,6 @@ mod support;
 mod targets;
 mod tenants;
 mod tls;
+mod tokens;
 mod topics;
 mod users;

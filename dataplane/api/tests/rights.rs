@@ -121,6 +121,12 @@ const ROWS: &[Row] = &[
     row("GET", "/v1/admin/usage", 200, LetIn::Operators),
     row("GET", "/v1/quota", 200, LetIn::Users),
     row("GET", "/v1/usage", 200, ONLY_ADMINS),
+    Row {
+        body: r#"{"issuer":"https://id.example","audience":"veena","keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+        ..row("PUT", "/v1/admin/token-issuer", 200, LetIn::Operators)
+    },
+    row("GET", "/v1/admin/token-issuer", 200, LetIn::Operators),
+    row("DELETE", "/v1/admin/token-issuer", 204, LetIn::Operators),
     row("GET", "/healthz", 200, LetIn::Everybody),
     row("GET", "/readyz", 200, LetIn::Everybody),
     row("GET", "/metrics", 200, LetIn::UsersOfDefault),

@@ -1,4 +1,4 @@
-//! No password and no key, and nothing that is stored of one, in any answer and any line of the log; but for a key in the answer that creates it.
+//! No password, no key and no token, and nothing that is stored of one, in any answer and any line of the log; but for a key in the answer that creates it.
 
 use std::fmt::{Debug, Write};
 use std::sync::Arc;
@@ -103,6 +103,23 @@ async fn no_password_and_no_key_comes_out_again() {
         let answer = node.send_with(header, method, path, &body).await;
         writeln!(said, "{method} {path} {} {}", answer.status, answer.whole()).expect("a text takes it");
     }
+    crate::tokens::take(&node, &[1]).await;
+    let token = crate::tokens::token(1, "joe");
+    let (good, bad) = (format!("Bearer {token}"), format!("Bearer {}x", &token[..token.len() - 2]));
+    for (header, method, path, status) in [
+        (&good, "GET", "/v1/whoami", 200),
+        (&good, "GET", "/v1/users", 403),
+        (&bad, "GET", "/v1/whoami", 401),
+        (&basic("joe", &token), "GET", "/v1/whoami", 401),
+    ] {
+        let answer = node.send_with(Some(header), method, path, "").await;
+        assert_eq!(answer.status, status, "{path}");
+        writeln!(said, "{method} {path} {} {}", answer.status, answer.whole()).expect("a text takes it");
+    }
+    for path in ["/metrics", "/v1/audit", "/v1/audit?kind=denials", "/v1/admin/token-issuer"] {
+        said.push_str(&node.send_as(root, "GET", path, "").await.whole());
+    }
+    let [claims_of_token, signature_of_token] = [1, 2].map(|part| token.split('.').nth(part).expect("three parts"));
     let secret_of_key = &key[key.len() - 36..];
     let view = veena_contract::Catalog::view(&*node.catalog);
     let stored = String::from(view.keys.values().next().expect("a key").hash.clone());
@@ -114,7 +131,16 @@ async fn no_password_and_no_key_comes_out_again() {
     }
     assert!(log.len() > 1000 && said.len() > 1000 && view.contains("joe"), "something was looked at");
     for (place, text) in [("log", &log), ("answers", &said), ("view", &view)] {
-        for secret in [CANARY, "73517351", "argon2", &basic("joe", &joe)["Basic ".len()..], secret_of_key, &stored] {
+        for secret in [
+            CANARY,
+            "73517351",
+            "argon2",
+            &basic("joe", &joe)["Basic ".len()..],
+            secret_of_key,
+            &stored,
+            claims_of_token,
+            signature_of_token,
+        ] {
             assert!(!text.contains(secret), "{secret} is in the {place}: {text}");
         }
     }

@@ -9,6 +9,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::audit::{AuditTrail, Origin};
 use crate::ids::{DrainMark, LogIndex, NodeId, PartitionIndex, TenantId, TopicId};
+use crate::issuer::TokenIssuerRecord;
 use crate::keys::{KeyId, KeyRecord};
 use crate::names::TopicName;
 use crate::problem::Effect;
@@ -50,6 +51,8 @@ pub struct CatalogView {
     pub audit: AuditTrail,
     /// The limits of tenants, and of topics, by tenant and topic.
     pub quotas: OrdMap<(TenantId, Option<TopicName>), Arc<QuotaRecord>>,
+    /// Whose tokens are taken, of all tenants; nobody's, if there is none.
+    pub token_issuer: Option<Arc<TokenIssuerRecord>>,
 }
 
 impl CatalogView {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::Note;
 use crate::grants::Grants;
 use crate::ids::{AttachEpoch, DrainMark, MoveToken, NodeId, Offset, OwnershipEpoch, PartitionIndex, StreamId, TenantId, TopicId};
+use crate::issuer::{InvalidTokenIssuer, TokenIssuer};
 use crate::keys::{KeyId, KeyRecord};
 use crate::limits;
 use crate::names::TopicName;
@@ -526,6 +527,16 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revision: Option<u64>,
     },
+    /// Says whose tokens are taken, and by which keys they are known.
+    PutTokenIssuer {
+        /// All of it.
+        issuer: Box<TokenIssuer>,
+        /// As of limits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<u64>,
+    },
+    /// Takes nobody's tokens any more. Where nobody's were taken it is as good as said.
+    DeleteTokenIssuer,
 }
 
 impl Command {
@@ -563,6 +574,7 @@ impl Command {
             Self::PutTenant { .. } | Self::DeleteTenant { .. } | Self::TenantGone { .. } | Self::PutUser { .. } => FeatureLevel::TENANTS,
             Self::CreateKey { .. } | Self::DeleteKey { .. } => FeatureLevel::TENANTS,
             Self::Note { .. } | Self::SetQuota { .. } => FeatureLevel::TENANTS,
+            Self::PutTokenIssuer { .. } | Self::DeleteTokenIssuer => FeatureLevel::TENANTS,
         }
     }
 }
@@ -726,6 +738,18 @@ pub enum CommandError {
         /// Why not.
         why: String,
     },
+    /// This cannot be an issuer of tokens.
+    #[error("{why}")]
+    InvalidTokenIssuer {
+        /// Why not.
+        why: String,
+    },
+}
+
+impl From<InvalidTokenIssuer> for CommandError {
+    fn from(error: InvalidTokenIssuer) -> Self {
+        Self::InvalidTokenIssuer { why: error.to_string() }
+    }
 }
 
 impl From<InvalidQuota> for CommandError {

@@ -4,8 +4,8 @@ use utoipa::openapi::{RefOr, Schema};
 use veena_client::bodies::{
     Account, AckBatch, AckResults, AttachChild, BatchAccepted, Children, ClusterMembers, ClusterMoves, CommitResults, Committed,
     CreateAccount, CreateKey, CreateTopic, CreateUser, CreatedKey, Decommission, Explained, Forgotten, Health, Key, Message, MessageBatch,
-    MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutUser, QuotaView, SchemaHistory, SetGrants, SetPassword, SetQuota, Tenant,
-    TenantList, Topic, TopicDetail, TopicList, Usage, User, Whoami,
+    MoveAborted, PatchTopic, ProduceBatch, PutTenant, PutTokenIssuer, PutUser, QuotaView, SchemaHistory, SetGrants, SetPassword, SetQuota,
+    Tenant, TenantList, TokenIssuer, Topic, TopicDetail, TopicList, Usage, User, Whoami,
 };
 use veena_contract::ErrorCode::{self, *};
 
@@ -780,6 +780,36 @@ pub(super) const ALL: &[Operation] = &[
         body: Body::None,
         answers: &[answer(200, "Over all nodes that answered.", Shape::Json(shape::<Usage>))],
         refusals: &[PANIC],
+    },
+    Operation {
+        route: Route::TokenIssuer,
+        verb: Verb::Get,
+        id: "describeTokenIssuer",
+        summary: "Shows whose bearer tokens are taken, and by which public keys they are known. For operators.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(200, "The issuer.", Shape::Json(shape::<TokenIssuer>))],
+        refusals: &[refused(404, &[NotFound]), PANIC, UNCONFIRMED],
+    },
+    Operation {
+        route: Route::TokenIssuer,
+        verb: Verb::Put,
+        id: "putTokenIssuer",
+        summary: "Says whose bearer tokens are taken, and by which public keys they are known. The same may be said again. For operators.",
+        inputs: &[CLIENT],
+        body: Body::Required(Shape::Json(shape::<PutTokenIssuer>), "All of it: a key that is absent is not good any more."),
+        answers: &[answer(200, "The issuer as it is now.", Shape::Json(shape::<TokenIssuer>))],
+        refusals: &[BAD_USER, TOO_SLOW, refused(409, &[Conflict]), PANIC, METADATA],
+    },
+    Operation {
+        route: Route::TokenIssuer,
+        verb: Verb::Delete,
+        id: "deleteTokenIssuer",
+        summary: "Takes nobody's bearer tokens any more; so also where nobody's were taken. For operators.",
+        inputs: &[],
+        body: Body::None,
+        answers: &[answer(204, "Nobody's are.", Shape::Nothing)],
+        refusals: &[PANIC, METADATA],
     },
     Operation {
         route: Route::Healthz,

@@ -139,6 +139,9 @@ pub struct Whoami {
     pub root: bool,
     /// May the caller manage the cluster?
     pub operator: bool,
+    /// When the token ends that the caller signs in with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_expires_at_ms: Option<u64>,
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod accounts;
 mod cluster;
 mod explain;
+mod issuer;
 mod messages;
 mod quota;
 mod tenants;
@@ -22,6 +23,7 @@ pub use cluster::{
     Quarantine, QuarantinedCopy, Reason,
 };
 pub use explain::{CoveringGrant, Explained};
+pub use issuer::{PutTokenIssuer, PutTokenKey, TokenIssuer, TokenKey};
 pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,
     MessageBatch, ProduceBatch,

@@ -3,6 +3,7 @@
 mod accounts;
 mod audit;
 mod cluster;
+mod issuer;
 mod messages;
 mod quota;
 mod tenants;
@@ -83,6 +84,19 @@ impl ClientBuilder {
     pub fn api_key(mut self, key: &str) -> Result<Self, ClientError> {
         let invalid = |_| ClientError::invalid("what is given as an API key is none");
         let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim())).map_err(invalid)?;
+        value.set_sensitive(true);
+        self.authorization = Some(value);
+        Ok(self)
+    }
+
+    /// As whom it signs in: with a token of the issuer whom the cluster knows. The token is not printed, and goes to the server of this client
+    /// alone. White space around it does not count.
+    ///
+    /// # Errors
+    /// When it cannot be sent as a header, so that it is no token. The error does not show it.
+    pub fn token(mut self, token: &str) -> Result<Self, ClientError> {
+        let invalid = |_| ClientError::invalid("what is given as a token is none");
+        let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(invalid)?;
         value.set_sensitive(true);
         self.authorization = Some(value);
         Ok(self)

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
     Actor, AuditDecision, AuditEntry, Grants, KeyId, NodeId, Note, PartitionAt, PartitionIndex, Quota, Reroute, Stamp, TenantId,
-    TenantState, TopicName, UserKind, Username,
+    TenantState, TokenKey, TopicName, UserKind, Username,
 };
 
 use super::State;
@@ -53,7 +53,16 @@ struct Detail<'a> {
     revision: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<&'a Quota>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audience: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<&'a [TokenKey]>,
 }
+
+/// There is one at most, of all tenants.
+const TOKEN_ISSUER: &str = "token_issuer";
 
 /// One row of what was denied.
 #[derive(Serialize)]
@@ -219,6 +228,12 @@ impl State {
                 let object = topic.as_ref().map_or_else(|| format!("quota:{tenant}"), |topic| format!("quota:{tenant}/{topic}"));
                 Said("set_quota", object, AuditEntry::small(&Detail { quota: Some(quota), revision: *revision, ..Detail::default() }))
             }
+            Command::PutTokenIssuer { issuer, revision } => {
+                let (audience, keys) = (Some(issuer.audience.as_str()), Some(issuer.keys.as_slice()));
+                let detail = Detail { issuer: Some(&issuer.issuer), audience, keys, revision: *revision, ..Detail::default() };
+                Said("put_token_issuer", TOKEN_ISSUER.to_owned(), AuditEntry::small(&detail))
+            }
+            Command::DeleteTokenIssuer => Said("delete_token_issuer", TOKEN_ISSUER.to_owned(), None),
             Command::Note { what: Note::ForgetMember { node } } => of_node("forget_member", node),
             // Told of each tenant by itself.
             Command::Note { what: Note::Denials { .. } } => return None,

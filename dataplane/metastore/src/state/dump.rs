@@ -5,7 +5,8 @@ use std::sync::Arc;
 use veena_consensus::RestoreError;
 use veena_contract::audit::ChainDump;
 use veena_contract::{
-    AuditTrail, DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, QuotaRecord, TenantRecord, TopicRecord, UserRecord,
+    AuditTrail, DrainMark, FeatureLevel, KeyRecord, LineageId, LogIndex, NodeId, QuotaRecord, TenantRecord, TokenIssuerRecord, TopicRecord,
+    UserRecord,
 };
 
 use super::machine::version_of;
@@ -44,6 +45,8 @@ struct Dump {
     /// By tenant and topic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     quotas: Vec<QuotaRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token_issuer: Option<TokenIssuerRecord>,
 }
 
 impl State {
@@ -77,6 +80,7 @@ impl State {
                 .collect(),
             audit: self.view.audit.dump().collect(),
             quotas: self.view.quotas.values().map(|record| QuotaRecord::clone(record)).collect(),
+            token_issuer: self.view.token_issuer.as_deref().cloned(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
@@ -91,7 +95,7 @@ impl State {
     pub(crate) fn level(&self) -> FeatureLevel {
         let is_new = |user: &UserRecord| user.revision > 0 || !user.is_person();
         let has_tenants = self.said_tenants().next().is_some() || !self.view.quotas.is_empty() || !self.view.audit.is_empty();
-        if has_tenants || self.view.users.values().any(|user| is_new(user)) {
+        if has_tenants || self.view.token_issuer.is_some() || self.view.users.values().any(|user| is_new(user)) {
             return FeatureLevel::TENANTS;
         }
         if !self.view.users.is_empty() {
@@ -124,6 +128,7 @@ impl State {
         dump.keys.into_iter().for_each(|key| state.insert_key(key));
         state.view.audit = AuditTrail::from_dump(dump.audit);
         dump.quotas.into_iter().for_each(|record| state.insert_quota(record));
+        state.view.token_issuer = dump.token_issuer.map(Arc::new);
         let (children, others): (Vec<_>, Vec<_>) = dump.topics.into_iter().partition(|record| record.parent.is_some());
         for record in others {
             state.insert(Arc::new(record));

@@ -4,6 +4,7 @@
 
 mod audit;
 mod dump;
+mod issuer;
 mod keys;
 mod links;
 mod lives;
@@ -168,6 +169,11 @@ impl State {
             }
             Command::Note { .. } => Ok(()),
             Command::SetQuota { tenant, topic, quota, revision } => self.set_quota(tenant, topic, *quota, revision),
+            Command::PutTokenIssuer { issuer, revision } => self.put_token_issuer(*issuer, revision),
+            Command::DeleteTokenIssuer => {
+                self.view.token_issuer = None;
+                Ok(())
+            }
         }
     }
 

@@ -1,4 +1,5 @@
 mod audit;
+mod issuer;
 mod keys;
 mod moves;
 mod quotas;
@@ -790,7 +791,9 @@ fn aimed(mut command: Command, state: &State) -> Command {
         | Command::CreateKey { .. }
         | Command::DeleteKey { .. }
         | Command::Note { .. }
-        | Command::SetQuota { .. } => {}
+        | Command::SetQuota { .. }
+        | Command::PutTokenIssuer { .. }
+        | Command::DeleteTokenIssuer => {}
         Command::BeginMove { at, .. }
         | Command::FreezePartition { at, .. }
         | Command::FlipOwner { at, .. }

@@ -110,7 +110,9 @@ impl State {
             | Command::DeleteTenant { .. }
             | Command::TenantGone { .. }
             | Command::Note { .. }
-            | Command::SetQuota { .. } => operate(user)?,
+            | Command::SetQuota { .. }
+            | Command::PutTokenIssuer { .. }
+            | Command::DeleteTokenIssuer => operate(user)?,
         }
         Ok(())
     }
@@ -292,6 +294,8 @@ pub(super) fn tenant_of(command: &Command) -> Option<&TenantId> {
         | Command::DeleteTenant { .. }
         | Command::TenantGone { .. }
         | Command::Note { .. }
-        | Command::SetQuota { .. } => None,
+        | Command::SetQuota { .. }
+        | Command::PutTokenIssuer { .. }
+        | Command::DeleteTokenIssuer => None,
     }
 }
