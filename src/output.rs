@@ -32,8 +32,8 @@ impl From<ClientError> for Failure {
         let effect = match (error.effect, error.status) {
             (Effect::Possible, _) => "it may have been done (effect: possible): look before you repeat it",
             (Effect::None, Some(401)) => {
-                "nothing was done (effect: none); say who you are with -u NAME and the password of that user, or with a key in VEENA_API_KEY or \
-                 --key-file; if you did, what you sent is wrong or has expired"
+                "nothing was done (effect: none); say who you are with -u NAME and the password of that user, with a key in VEENA_API_KEY or \
+                 --key-file, or with a token in --token-file; if you did, what you sent is wrong or has expired"
             }
             (Effect::None, None) => {
                 "nothing was done (effect: none); is a node running there? (veena dev starts one, -s names another; one with a certificate of an \

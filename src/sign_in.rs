@@ -1,5 +1,5 @@
-//! Who speaks: a user's name and password, or a service account's key, from where they were put. Neither a password nor a key is ever a word of
-//! the command line, which others can read.
+//! Who speaks: a user's name and password, a service account's key, or a token, from where they were put. None of these is ever a word of the
+//! command line, which others can read.
 
 use std::fmt;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -23,6 +23,8 @@ const CTRL_C: u8 = 3;
 const KEY: &str = "VEENA_API_KEY";
 /// The longest line that can be a key: some more than one has.
 const KEY_BYTES_MAX: usize = 128;
+/// Where the file is that has a token. A token is renewed all the time: it is a file that is named.
+const TOKEN_FILE: &str = "VEENA_TOKEN_FILE";
 
 /// Who speaks to the node.
 #[derive(Clone, Debug, Args)]
@@ -37,6 +39,10 @@ pub struct SignIn {
     /// taken from VEENA_API_KEY.
     #[arg(long, global = true, value_name = "PATH")]
     pub key_file: Option<String>,
+    /// A file whose first line is a bearer token that signs in; - is the standard input. Without it, without a key and without a user the file is
+    /// the one that VEENA_TOKEN_FILE names. It is read once, when the command starts.
+    #[arg(long, global = true, value_name = "PATH")]
+    pub token_file: Option<String>,
     /// The password, once it is known: it is asked for once.
     #[arg(skip)]
     known: Arc<OnceLock<Secret>>,
@@ -53,6 +59,12 @@ impl Secret {
     }
 }
 
+/// What signs in without a name.
+enum Held {
+    Key(Secret),
+    Token(Secret),
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
@@ -60,22 +72,37 @@ impl fmt::Debug for Secret {
 }
 
 impl SignIn {
-    /// The key of a service account, if one is to sign in. A user who is named comes before what is in the environment for every command.
-    fn key(&self) -> Result<Option<Secret>, Failure> {
-        match (&self.key_file, self.user()) {
-            (Some(_), Some(_)) => {
-                Err(Failure::Usage("--key-file is given, and a user is named (-u or VEENA_USER): say one of them".to_owned()))
-            }
-            (Some(path), None) => from_file(path, "key", KEY_BYTES_MAX).map(Some),
-            (None, Some(_)) => Ok(None),
-            (None, None) => Ok(std::env::var(KEY).ok().map(Secret)),
+    /// The key of a service account or the token, if one of them is to sign in. A user who is named comes before what is in the environment for
+    /// every command.
+    fn held(&self) -> Result<Option<Held>, Failure> {
+        let usage = |text: String| Err(Failure::Usage(text));
+        let and_user = |flag: &str| usage(format!("{flag} is given, and a user is named (-u or VEENA_USER): say one of them"));
+        let token = |path: &str| from_file(path, "token", limits::TOKEN_BYTES_MAX).map(|token| Some(Held::Token(token)));
+        match (&self.key_file, &self.token_file, self.user()) {
+            (Some(_), Some(_), _) => usage("--key-file and --token-file are given: say one of them".to_owned()),
+            (Some(_), None, Some(_)) => and_user("--key-file"),
+            (None, Some(_), Some(_)) => and_user("--token-file"),
+            (Some(path), None, None) => from_file(path, "key", KEY_BYTES_MAX).map(|key| Some(Held::Key(key))),
+            (None, Some(path), None) => token(path),
+            (None, None, Some(_)) => Ok(None),
+            (None, None, None) => match (std::env::var(KEY).ok(), std::env::var(TOKEN_FILE).ok()) {
+                (Some(_), Some(_)) => {
+                    usage(format!("{KEY} and {TOKEN_FILE} are both set: unset one of them, or say --key-file or --token-file"))
+                }
+                (Some(key), None) => Ok(Some(Held::Key(Secret(key)))),
+                (None, Some(path)) => token(&path),
+                (None, None) => Ok(None),
+            },
         }
     }
 
-    /// The client, with the user if one is named, or the service account whose key there is.
+    /// The client, with the user if one is named, or whomever the key or the token that there is names.
     pub fn apply(&self, builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
-        if let Some(key) = self.key()? {
-            return builder.api_key(key.expose()).map_err(|error| Failure::Usage(error.text));
+        let invalid = |error: veena_client::ClientError| Failure::Usage(error.text);
+        match self.held()? {
+            Some(Held::Key(key)) => return builder.api_key(key.expose()).map_err(invalid),
+            Some(Held::Token(token)) => return builder.token(token.expose()).map_err(invalid),
+            None => {}
         }
         match (self.user(), self.password()?) {
             (Some(user), Some(password)) => Ok(builder.sign_in(user, password.expose())),
@@ -250,5 +277,32 @@ mod tests {
         }
         assert!(matches!(from_env("joe", env(Some("ann"))), FromEnv::OfAnother(other) if other == "ann"));
         assert!(matches!(from_env("joe", |_| None), FromEnv::Nothing));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    #[expect(clippy::disallowed_methods, reason = "a real file")]
+    async fn a_token_is_the_first_line_of_a_file_and_nobody_else_is_named_beside_it() {
+        let file = std::env::temp_dir().join(format!("veena-token-{}", std::process::id()));
+        std::fs::write(&file, "e30.e30.AA\n").expect("written");
+        let path = || Some(file.display().to_string());
+        let of = |user: Option<&str>, key_file: Option<String>, token_file: Option<String>| {
+            SignIn { user: user.map(str::to_owned), password_file: None, key_file, token_file, known: Arc::default() }.held()
+        };
+        match of(None, None, path()) {
+            Ok(Some(Held::Token(token))) => assert_eq!(token.expose(), "e30.e30.AA"),
+            _ => panic!("the token is not read"),
+        }
+        assert!(matches!(of(None, path(), None), Ok(Some(Held::Key(_)))));
+        for (user, key_file, flag) in
+            [(Some("joe"), None, "--token-file"), (None, path(), "--key-file"), (Some("joe"), path(), "--key-file")]
+        {
+            match of(user, key_file, path()) {
+                Err(Failure::Usage(text)) => assert!(text.contains(flag) && !text.contains("e30"), "{text}"),
+                _ => panic!("{user:?} is taken beside a token"),
+            }
+        }
+        std::fs::write(&file, "x".repeat(limits::TOKEN_BYTES_MAX + 1)).expect("written");
+        assert!(matches!(of(None, None, path()), Err(Failure::Usage(_))), "too long for a token");
+        std::fs::remove_file(&file).expect("removed");
     }
 }

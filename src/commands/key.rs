@@ -110,10 +110,11 @@ fn words(told: &Whoami) -> String {
         (Some("service"), None) => format!("the service account {name}"),
         _ => format!("the user {name}"),
     };
+    let until = told.token_expires_at_ms.map(|at_ms| format!(", with a token until {}", time(at_ms))).unwrap_or_default();
     let rights = if told.root { "do everything, for good".to_owned() } else { may(&told.grants) };
     let bound = told.scopes.as_deref().map(|scopes| format!(", with this key at most {}", may(scopes))).unwrap_or_default();
     let operator = if told.operator { "; an operator of the cluster" } else { "" };
-    format!("{who}, of the tenant {}, may {rights}{bound}{operator}", told.tenant)
+    format!("{who}{until}, of the tenant {}, may {rights}{bound}{operator}", told.tenant)
 }
 
 #[cfg(test)]
@@ -137,6 +138,8 @@ mod tests {
         let text =
             "the service account ci, with its key abc, of the tenant default, may produce a*; consume b, with this key at most produce ab";
         assert_eq!(words(&ci), text);
+        let joe = Whoami { kind: Some("person".into()), token_expires_at_ms: Some(1_700_000_000_999), ..of(Some("joe")) };
+        assert!(words(&joe).starts_with("the user joe, with a token until 2023-11-14T22:13:20Z, of the tenant default"), "{}", words(&joe));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod audit;
 pub mod bench;
 mod cluster;
 mod explain;
+mod issuer;
 mod key;
 mod lives;
 mod local_cluster;
@@ -48,8 +49,8 @@ pub struct Cli {
 pub const SERVER: &str = "http://127.0.0.1:7942";
 /// Commands for which flags of all others mean nothing, with those flags.
 const WITHOUT: [(&str, &[&str]); 7] = [
-    ("dev", &["server", "ca_file", "user", "password_file", "key_file", "json"]),
-    ("node", &["server", "ca_file", "user", "password_file", "key_file", "json"]),
+    ("dev", &["server", "ca_file", "user", "password_file", "key_file", "token_file", "json"]),
+    ("node", &["server", "ca_file", "user", "password_file", "key_file", "token_file", "json"]),
     ("log", OF_SERVERS),
     ("audit verify", OF_SERVERS),
     ("cluster restore", OF_SERVERS),
@@ -57,7 +58,7 @@ const WITHOUT: [(&str, &[&str]); 7] = [
     ("cluster rejoin", OF_SERVERS),
 ];
 /// What says where a node is, and who speaks to it.
-const OF_SERVERS: &[&str] = &["server", "ca_file", "user", "password_file", "key_file"];
+const OF_SERVERS: &[&str] = &["server", "ca_file", "user", "password_file", "key_file", "token_file"];
 
 impl Cli {
     /// Reads a command line. A flag that would do nothing is refused.
@@ -163,6 +164,9 @@ pub enum Command {
     /// Create, list and delete the keys that service accounts sign in with.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Say whose bearer tokens are taken, show it, and take nobody's any more.
+    #[command(subcommand)]
+    Issuer(issuer::IssuerCommand),
     /// Say as whom the node knows you, and what you may do.
     Whoami,
     /// Show and set what tenants may use.
@@ -206,6 +210,7 @@ pub fn run_client(global: Global, command: Command) -> Outcome {
             Command::Tenant(command) => tenant::run(&global, command).await,
             Command::Account(command) => account::run(&global, command).await,
             Command::Key(command) => key::run(&global, command).await,
+            Command::Issuer(command) => issuer::run(&global, command).await,
             Command::Whoami => key::whoami(&global).await,
             Command::Quota(command) => quota::run(&global, command).await,
             Command::Usage(args) => quota::usage(&global, args).await,
@@ -269,6 +274,7 @@ mod tests {
             "node -u joe",
             "dev --password-file x",
             "dev --key-file x",
+            "dev --token-file x",
             "serve --json",
             "log verify -s x .",
             "log -s x verify .",
