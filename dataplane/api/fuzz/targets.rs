@@ -1,14 +1,20 @@
 // What each fuzz target does with its input; shared with the plain test that replays the checked-in inputs.
 
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use veena_api::decoders;
-use veena_contract::{HeaderName, Key, TopicName, limits};
+use veena_auth::{Authenticator, Token};
+use veena_contract::{HeaderName, Key, TokenIssuer, TokenIssuerRecord, TokenKey, TopicName, limits};
 
 /// A target: its name, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("batch_body", batch_body),
     ("packed_body", packed_body),
     ("topic_bodies", topic_bodies),
@@ -17,6 +23,7 @@ pub const TARGETS: [Target; 8] = [
     ("names", names),
     ("query", query),
     ("duration", duration),
+    ("token", token),
 ];
 
 /// The body of a batch produce.
@@ -93,5 +100,29 @@ pub fn duration(bytes: &[u8]) {
         && let Some(found) = decoders::duration(text)
     {
         assert_eq!(decoders::duration(&decoders::duration_text(found)), Some(found));
+    }
+}
+
+static SIGNER: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[1; 32]).expect("a seed"));
+static ISSUER: LazyLock<Arc<TokenIssuerRecord>> = LazyLock::new(|| {
+    let key = TokenKey { kid: "k1".to_owned(), x: URL_SAFE_NO_PAD.encode(SIGNER.public_key()) };
+    let issuer = TokenIssuer { issuer: "https://id.example".to_owned(), audience: "veena".to_owned(), keys: vec![key] };
+    Arc::new(TokenIssuerRecord { issuer, revision: 1 })
+});
+static AUTHENTICATOR: LazyLock<Authenticator> = LazyLock::new(|| Authenticator::new().expect("random"));
+
+/// A token: as it is, and a header and claims, a line each, under a good signature. Whatever is good ends within an hour and the skew.
+pub fn token(bytes: &[u8]) {
+    const NOW_MS: u64 = 1_700_000_000_000;
+    let (header, claims) = bytes.iter().position(|byte| *byte == b'\n').map_or((bytes, &b""[..]), |at| (&bytes[..at], &bytes[at + 1..]));
+    let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+    let signed = format!("{message}.{}", URL_SAFE_NO_PAD.encode(SIGNER.sign(message.as_bytes())));
+    for text in [bytes, signed.as_bytes()] {
+        let header = [b"Bearer ", text].concat();
+        let Some(token) = Token::of_bearer(&header) else { continue };
+        if let Ok(found) = AUTHENTICATOR.verify_token(token, &ISSUER, NOW_MS) {
+            let latest = NOW_MS + limits::TOKEN_SKEW_MS + limits::TOKEN_LIFETIME_MS_MAX;
+            assert!(found.expires_at_ms() > NOW_MS && found.expires_at_ms() <= latest && header.len() <= limits::TOKEN_BYTES_MAX + 7);
+        }
     }
 }
