@@ -34,10 +34,10 @@ const fn is_counted(route: Route, verb: Verb, need: Need) -> bool {
     !is_free && !matches!(need, Need::Anybody | Need::Counters | Need::Operator | Need::Root)
 }
 
-/// Is the caller's tenant, or the topic in the path, under any limits? One look at the view, for those who are not.
+/// Is the caller's tenant, or the topic in the path, under any limits? One look at the view for those who are not, whatever limits others have.
 pub(crate) fn is_limited(call: &Call<'_>) -> bool {
     let view = call.state.view();
-    if view.quotas.is_empty() {
+    if !view.quotas.has(call.tenant()) {
         return false;
     }
     let records = Records::of(&view, call.tenant(), call.topic().ok().as_ref());
@@ -72,7 +72,9 @@ pub(crate) async fn enter(call: &Call<'_>, route: Route, verb: Verb, need: Need)
 
 /// A request was refused: its connection is left alone for a while, as far as its tenant's limits are concerned.
 pub(crate) fn pause(call: &Call<'_>, problem: &Problem) {
-    if let (Some(exceeded), Some(conn)) = (problem.exceeded(), call.conn) {
+    let Some(exceeded) = problem.exceeded() else { return };
+    call.state.parts.broker.usage().of(call.tenant()).on_refused();
+    if let Some(conn) = call.conn {
         let pause = exceeded.wait.min(Duration::from_millis(limits::QUOTA_PAUSE_MS_MAX));
         conn.pause(call.tenant().clone(), Instant::now() + pause);
     }
@@ -125,8 +127,7 @@ pub(crate) fn hold_poll(call: &Call<'_>, topic: &TopicName) -> Result<Option<Hel
 /// All limits of a tenant.
 fn shape(view: &CatalogView, tenant: &TenantId) -> QuotaView {
     let of_tenant = view.quota(tenant, None);
-    let first = (tenant.clone(), None);
-    let topics = view.quotas.range(first..).map(|(_, record)| record).take_while(|record| record.tenant == *tenant).filter_map(|record| {
+    let topics = view.quotas.of(tenant).filter_map(|record| {
         let topic = record.topic.as_ref()?.to_string();
         Some(TopicQuota { topic, revision: record.revision, quota: Quota::from(&record.quota) })
     });

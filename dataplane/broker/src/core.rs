@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
-use veena_contract::{PartitionIndex, StreamId, TopicId, TopicRecord, WalSeq, limits};
+use veena_contract::{NodeId, PartitionIndex, StreamId, TopicId, TopicRecord, WalSeq, limits};
 use veena_storage::partition::FrameCache;
+use veena_storage::turns::Turns;
 use veena_storage::wal::{Destination, Wal, WalOpened, WalStream};
 
 use crate::consume::lease::MonoMs;
@@ -98,6 +99,8 @@ pub struct Core {
     open_logs: Mutex<BTreeSet<PartitionId>>,
     failed_logs: Mutex<BTreeSet<PartitionId>>,
     prepared_dirs: Mutex<BTreeSet<PathBuf>>,
+    /// Turns of tenants at other nodes.
+    turns: Mutex<BTreeMap<NodeId, Turns>>,
     started: Instant,
 }
 
@@ -326,6 +329,7 @@ impl Core {
             open_logs: Mutex::default(),
             failed_logs: Mutex::default(),
             prepared_dirs: Mutex::default(),
+            turns: Mutex::default(),
             started: Instant::now(),
             ports,
         }
@@ -419,6 +423,21 @@ impl Core {
     /// `count` sequences of the direct stream; the first of them is returned.
     pub fn take_direct_sequences(&self, count: u64) -> u64 {
         self.direct_next.fetch_add(count.max(1), Ordering::Relaxed)
+    }
+
+    /// Where tenants take turns to have another node called.
+    #[must_use]
+    pub fn turns_at(&self, node: &NodeId) -> Turns {
+        let mut turns = self.turns.lock();
+        if let Some(turns) = turns.get(node) {
+            return turns.clone();
+        }
+        // Nodes that are gone leave nothing.
+        if let Some(peers) = &self.ports.peers {
+            let nodes = peers.directory.nodes();
+            turns.retain(|known, _| nodes.contains(known));
+        }
+        turns.entry(node.clone()).or_insert_with(|| Turns::new(limits::PEER_TENANT_CALLS_MAX)).clone()
     }
 
     /// A log was opened.

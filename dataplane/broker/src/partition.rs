@@ -19,11 +19,12 @@ use crate::core::Core;
 use crate::owners::moves::mark;
 use crate::produce::commit::Inbox;
 use crate::produce::keyed::Counted;
-use crate::produce::queue::DestinationQueue;
+use crate::produce::waiting::WaitingRecords;
 use crate::scrub::Scrubbed;
 use crate::settle::SettleStore;
 use crate::stats::{LogNumbers, PartitionCounts};
 use crate::streams::StreamTable;
+use crate::usage::TenantUsage;
 
 pub mod moving;
 
@@ -112,13 +113,15 @@ pub struct Partition {
     /// Its directory.
     pub dir: PathBuf,
     /// Records accepted here and not yet committed.
-    pub queue: Mutex<DestinationQueue>,
+    pub queue: WaitingRecords,
     /// Commits waiting for the writer.
     pub inbox: Mutex<Inbox>,
     /// The writer.
     pub owner: Arc<tokio::sync::Mutex<OwnerSlot>>,
     /// What it counts.
     pub counts: PartitionCounts,
+    /// What its tenant has used.
+    pub usage: Arc<TenantUsage>,
     serving: ArcSwapOption<Serving>,
     /// What a closed log would say.
     asleep: Mutex<Option<LogNumbers>>,
@@ -142,14 +145,15 @@ const OPEN_BACKOFF_MS_MAX: u64 = limits::REOPEN_WAIT_MS_MAX;
 impl Partition {
     /// A partition whose log is not open yet.
     #[must_use]
-    pub fn new(id: PartitionId, dir: PathBuf) -> Self {
+    pub fn new(id: PartitionId, dir: PathBuf, usage: Arc<TenantUsage>) -> Self {
         Self {
             id,
             dir,
-            queue: Mutex::default(),
+            queue: WaitingRecords::of(Arc::clone(&usage)),
             inbox: Mutex::default(),
             owner: Arc::new(tokio::sync::Mutex::new(OwnerSlot::Closed)),
             counts: PartitionCounts::default(),
+            usage,
             serving: ArcSwapOption::empty(),
             asleep: Mutex::new(None),
             is_settle_queued: AtomicBool::new(false),
@@ -210,8 +214,8 @@ impl Partition {
     /// [`NotOpen`] while it cannot be opened; the next try is made after a back-off.
     pub async fn reopen(self: &Arc<Self>, core: &Arc<Core>) -> Result<Arc<Serving>, NotOpen> {
         let mut slot = Arc::clone(&self.owner).lock_owned().await;
-        let (partition, core_for_open) = (Arc::clone(self), Arc::clone(core));
-        core.ports.write_io.run(move || partition.open_slot(&core_for_open, &mut slot)).await
+        let (partition, core_for_open, lane) = (Arc::clone(self), Arc::clone(core), core.usage.lane_of(&self.usage));
+        core.ports.write_io.run_in(lane, 0, move || partition.open_slot(&core_for_open, &mut slot)).await
     }
 
     /// Blocking. Makes sure the slot is open; the caller holds it.

@@ -47,10 +47,11 @@ impl Partitions {
     /// Adds those that the record has more, and looks whose each is.
     fn follow(&mut self, core: &Core, record: &TopicRecord) {
         let wanted = usize::try_from(record.partitions).unwrap_or(usize::MAX);
+        let usage = core.usage.of(&record.tenant);
         while self.all.len() < wanted {
             let index = PartitionIndex(u32::try_from(self.all.len()).expect("invariant: below a u32 count"));
             let dir = layout::partition_dir(&core.config.data_dir, &record.tenant, record.id, index);
-            self.all.push(Arc::new(Partition::new(PartitionId { topic: record.id, index }, dir)));
+            self.all.push(Arc::new(Partition::new(PartitionId { topic: record.id, index }, dir, Arc::clone(&usage))));
         }
         self.owned = self.all.iter().filter(|partition| core.is_mine(record, partition.id.index)).cloned().collect();
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -17,8 +17,8 @@ use tracing::{error, info, warn};
 use veena_contract::{CatalogView, Limit, TenantId, TopicId, limits};
 use veena_storage::cell::{self, CellKind, CellRead};
 use veena_storage::disk::{OpenMode, read_full_at};
+use veena_storage::lanes::Lane;
 use veena_storage::partition::{SEGMENT_HEADER_BYTES, Section, is_segment_name};
-use veena_storage::wal::Lane;
 
 use crate::core::Core;
 use crate::layout;
@@ -43,6 +43,10 @@ pub struct TenantUsage {
     bytes_out: Counter,
     stored: AtomicU64,
     stored_peak: AtomicU64,
+    /// Bytes of bodies that wait here for partitions, in memory and in files.
+    queued: AtomicU64,
+    /// Requests that were refused for a limit, since the process began.
+    refused: Counter,
 }
 
 /// The same in numbers, as they are told and written down. Fields are added with a default.
@@ -132,6 +136,32 @@ impl TenantUsage {
         }
     }
 
+    /// Bytes that wait here for partitions of the tenant, in memory and in files.
+    #[must_use]
+    pub fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// One of its queues had so many bytes, and has so many now.
+    pub(crate) fn on_queued(&self, before: u64, after: u64) {
+        match after.checked_sub(before) {
+            Some(0) => {}
+            Some(more) => drop(self.queued.fetch_add(more, Ordering::Relaxed)),
+            None => drop(self.queued.fetch_sub(before - after, Ordering::Relaxed)),
+        }
+    }
+
+    /// How many requests were refused for a limit, since the process began.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// One more was.
+    pub fn on_refused(&self) {
+        self.refused.add(1);
+    }
+
     /// Messages were delivered.
     pub fn on_delivered(&self, messages: u64, bytes: u64) {
         self.messages_out.add(messages);
@@ -144,6 +174,8 @@ impl TenantUsage {
 pub struct Usage {
     tenants: RwLock<BTreeMap<TenantId, Arc<TenantUsage>>>,
     lanes: AtomicU64,
+    /// How many tenants there are above.
+    known: AtomicUsize,
     /// Bytes of logs that this process has not opened yet; `None` until they were looked for.
     unopened: Mutex<Option<BTreeMap<PartitionId, u64>>>,
 }
@@ -156,7 +188,10 @@ impl Usage {
             return Arc::clone(usage);
         }
         let new = || Arc::new(TenantUsage { lane: self.next_lane(), ..TenantUsage::default() });
-        Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(new))
+        let mut tenants = self.tenants.write();
+        let usage = Arc::clone(tenants.entry(tenant.clone()).or_insert_with(new));
+        self.known.store(tenants.len(), Ordering::Relaxed);
+        usage
     }
 
     /// From 1: the first is nobody's.
@@ -164,10 +199,22 @@ impl Usage {
         Lane(1 + self.lanes.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Does more than one tenant use this node? One alone takes no turns, and all of the room.
+    /// Do more tenants than one use this node, of those that there are? One alone takes no turns, and all of the room.
     #[must_use]
     pub fn has_many(&self) -> bool {
-        self.lanes.load(Ordering::Relaxed) > 1
+        self.known.load(Ordering::Relaxed) > 1
+    }
+
+    /// In which lane something of a tenant waits.
+    #[must_use]
+    pub fn lane_of(&self, usage: &TenantUsage) -> Lane {
+        if self.has_many() { usage.lane() } else { Lane::default() }
+    }
+
+    /// Every tenant that has used anything, by name.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<(TenantId, Arc<TenantUsage>)> {
+        self.tenants.read().iter().map(|(tenant, usage)| (tenant.clone(), Arc::clone(usage))).collect()
     }
 
     /// What a tenant has used, if anything.
@@ -186,7 +233,9 @@ impl Usage {
     fn keep_known(&self, view: &CatalogView) {
         let is_gone = |tenant: &TenantId| view.tenant_state(tenant).is_none();
         if self.tenants.read().keys().any(is_gone) {
-            self.tenants.write().retain(|tenant, _| !is_gone(tenant));
+            let mut tenants = self.tenants.write();
+            tenants.retain(|tenant, _| !is_gone(tenant));
+            self.known.store(tenants.len(), Ordering::Relaxed);
         }
     }
 
@@ -227,7 +276,9 @@ pub(crate) fn load(core: &Core) {
     };
     let usage = |numbers| Arc::new(TenantUsage::from_numbers(core.usage.next_lane(), numbers));
     let usages = counted.into_iter().map(|(tenant, numbers)| (tenant, usage(numbers)));
-    *core.usage.tenants.write() = usages.collect();
+    let mut tenants = core.usage.tenants.write();
+    *tenants = usages.collect();
+    core.usage.known.store(tenants.len(), Ordering::Relaxed);
 }
 
 /// Blocking. Writes the counts down, unless they are those of `before`; says what was written last.
@@ -382,4 +433,25 @@ fn without_padding(core: &Core, path: &Path, len: u64) -> u64 {
         end = begin;
     }
     least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::parse(name).expect("a tenant")
+    }
+
+    #[test]
+    fn a_tenant_takes_no_turns_any_more_once_it_is_alone_again() {
+        let usage = Usage::default();
+        let stays = usage.of(&TenantId::default_tenant());
+        assert_eq!(usage.lane_of(&stays), Lane::default());
+        let goes = usage.of(&tenant("goes"));
+        assert!(usage.lane_of(&stays) == stays.lane() && usage.lane_of(&goes) == goes.lane() && stays.lane() != goes.lane());
+        usage.keep_known(&CatalogView::default());
+        assert_eq!(usage.lane_of(&stays), Lane::default());
+        assert!(![stays.lane(), goes.lane()].contains(&usage.of(&tenant("comes")).lane()), "nobody gets the lane of another");
+    }
 }

@@ -35,4 +35,5 @@ mod standstill;
 mod support;
 #[path = "../fuzz/targets.rs"]
 mod targets;
+mod turns;
 mod woken;

@@ -17,7 +17,7 @@ use veena_broker::tasks::Tasks;
 use veena_contract::{
     AttachEpoch, BoxFuture, Catalog, CatalogView, CatalogWriter, ChildLink, Command, CommandError, DrainMark, Entropy, Frozen, Key,
     LeaderPort, LogIndex, Move, Offset, Origin, Ownership, ParentLink, PartitionIndex, ProposeError, Quota, QuotaRecord, Reroute, StreamId,
-    TenantId, TopicId, TopicName, TopicRecord, WallClock, Witness,
+    TenantId, TenantRecord, TopicId, TopicName, TopicRecord, WallClock, Witness,
 };
 use veena_storage::disk::Disk;
 use veena_storage::io::Io;
@@ -202,18 +202,24 @@ impl FakeCatalog {
         });
     }
 
+    /// There is this tenant.
+    pub fn put_tenant(&self, tenant: &TenantId) {
+        let record = TenantRecord { tenant: tenant.clone(), revision: 1, ..TenantRecord::of_default() };
+        self.change(|view| drop(view.tenants.insert(tenant.clone(), Arc::new(record))));
+    }
+
     /// The tenant, or a topic of it, has these limits.
     pub fn limit(&self, topic: Option<&str>, quota: Quota) {
         let topic = topic.map(name);
         self.change(|view| {
             let record = QuotaRecord { tenant: tenant(), topic: topic.clone(), quota, revision: view.applied.0 };
-            view.quotas.insert((tenant(), topic), Arc::new(record));
+            view.quotas.insert(record);
         });
     }
 
     /// It has none, and never had.
     pub fn unlimit(&self, topic: Option<&str>) {
-        self.change(|view| drop(view.quotas.remove(&(tenant(), topic.map(name)))));
+        self.change(|view| view.quotas.remove(&tenant(), topic.map(name).as_ref()));
     }
 
     /// A node is being taken out of the cluster, or is not.

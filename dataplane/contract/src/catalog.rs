@@ -13,7 +13,7 @@ use crate::issuer::TokenIssuerRecord;
 use crate::keys::{KeyId, KeyRecord};
 use crate::names::TopicName;
 use crate::problem::Effect;
-use crate::quota::QuotaRecord;
+use crate::quota::{QuotaRecord, Quotas};
 use crate::records::{Command, CommandError, Move, Ownership, TopicRecord};
 use crate::tenants::{TenantCounts, TenantRecord, TenantState};
 use crate::username::Username;
@@ -49,8 +49,8 @@ pub struct CatalogView {
     pub counts: OrdMap<TenantId, TenantCounts>,
     /// Who changed what.
     pub audit: AuditTrail,
-    /// The limits of tenants, and of topics, by tenant and topic.
-    pub quotas: OrdMap<(TenantId, Option<TopicName>), Arc<QuotaRecord>>,
+    /// The limits of tenants, and of topics.
+    pub quotas: Quotas,
     /// Whose tokens are taken, of all tenants; nobody's, if there is none.
     pub token_issuer: Option<Arc<TokenIssuerRecord>>,
 }
@@ -74,13 +74,10 @@ impl CatalogView {
         self.users.get(&(tenant.clone(), name.clone()))
     }
 
-    /// The limits of a tenant, or of one of its topics; `None` if none were ever set. Costs next to nothing while nobody has any.
+    /// The limits of a tenant, or of one of its topics; `None` if none were ever set.
     #[must_use]
     pub fn quota(&self, tenant: &TenantId, topic: Option<&TopicName>) -> Option<&Arc<QuotaRecord>> {
-        if self.quotas.is_empty() {
-            return None;
-        }
-        self.quotas.get(&(tenant.clone(), topic.cloned()))
+        self.quotas.get(tenant, topic)
     }
 
     /// The users of a tenant, in byte-wise name order. Looks at none of another.

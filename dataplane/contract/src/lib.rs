@@ -43,7 +43,7 @@ pub use peer::{
 };
 pub use problem::{Effect, ErrorCode};
 pub use quiet::Quiet;
-pub use quota::{InvalidQuota, Limit, Quota, QuotaRecord, QuotaScope};
+pub use quota::{InvalidQuota, Limit, Quota, QuotaRecord, QuotaScope, Quotas};
 pub use records::{
     ChildLink, Command, CommandError, FeatureLevel, Frozen, Move, Ownership, ParentLink, PartitionAt, Reroute, SchemaVersion, TopicRecord,
 };

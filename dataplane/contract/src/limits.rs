@@ -299,6 +299,8 @@ pub const CLUSTER_SECRET_BYTES_MAX: usize = 1024;
 pub const QUOTA_MAX: u64 = 1_000_000_000_000;
 /// How many tenants and topics may have limits.
 pub const QUOTAS_MAX: usize = 200_000;
+/// How many tenants have series of their own in the metrics, if the operator wants them.
+pub const METRICS_TENANTS_MAX: usize = 100;
 /// How many tenants a node keeps counts of rates for; those that have been idle are forgotten first.
 pub const QUOTA_TENANTS_MAX: usize = 16_384;
 /// How long a connection over its tenant's limits is left alone before its next request is looked at.
@@ -419,6 +421,8 @@ pub const PEER_SETTLE_BYTES_MAX: usize = 64 * 1024;
 pub const PEER_CONTROL_CALLS_MAX: u32 = 128;
 /// How many calls of class `data` one node may have open at another.
 pub const PEER_DATA_CALLS_MAX: u32 = 256;
+/// Of them, calls about messages of tenants, which take turns; the rest is for what nodes have to tell each other besides.
+pub const PEER_TENANT_CALLS_MAX: usize = 192;
 /// How many calls of class `wait` one node may have open at another.
 pub const PEER_WAIT_CALLS_MAX: u32 = 16_384;
 /// How many calls of class `settle` one node may have open at another.
@@ -573,6 +577,7 @@ const _: () = {
     assert!(OWNER_ENDINGS_MAX * 11 + 64 <= PEER_SETTLE_BYTES_MAX);
     assert!(ACK_BATCH_HANDLES_MAX * 28 + 64 <= PEER_SETTLE_BYTES_MAX);
     assert!(CONSUME_SCAN_BYTES_MAX + CONSUME_BATCH_MESSAGES_MAX * HEADERS_BYTES_MAX * 2 + WAL_RECORD_BYTES_MAX <= PEER_DATA_BYTES_MAX);
+    assert!(PEER_TENANT_CALLS_MAX < PEER_DATA_CALLS_MAX as usize);
     assert!(PEER_UNREACHABLE_MS_MIN <= PEER_UNREACHABLE_MS_MAX);
     assert!(METADATA_SNAPSHOT_PIECE_BYTES < METADATA_COMMAND_BYTES_MAX);
     assert!(METADATA_APPEND_BYTES_MAX < METADATA_COMMAND_BYTES_MAX);

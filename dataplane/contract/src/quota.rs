@@ -1,7 +1,9 @@
 //! What a tenant, or one of its topics, may use. What is absent is not limited.
 
 use std::fmt;
+use std::sync::Arc;
 
+use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TenantId;
@@ -23,6 +25,12 @@ macro_rules! quota {
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($field),)* }
+            }
+
+            /// Does what is used of it become less by itself, and soon?
+            #[must_use]
+            pub const fn passes(self) -> bool {
+                !matches!(self, Self::StoredBytes | Self::Topics | Self::Partitions | Self::Keys)
             }
 
             /// Can one topic be limited so, beside its tenant?
@@ -161,9 +169,97 @@ pub struct QuotaRecord {
     pub revision: u64,
 }
 
+/// The limits of all tenants and their topics. One look tells that a tenant has none, whatever others have. Cloning shares structure.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// The tenant's own come first. No tenant is here that has none.
+    by_tenant: OrdMap<TenantId, OrdMap<Option<TopicName>, Arc<QuotaRecord>>>,
+    len: usize,
+}
+
+impl Quotas {
+    /// Has nobody any limits?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many tenants and topics have some.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has the tenant, or any of its topics?
+    #[must_use]
+    pub fn has(&self, tenant: &TenantId) -> bool {
+        self.by_tenant.contains_key(tenant)
+    }
+
+    /// Those of a tenant, or of one of its topics.
+    #[must_use]
+    pub fn get(&self, tenant: &TenantId, topic: Option<&TopicName>) -> Option<&Arc<QuotaRecord>> {
+        self.by_tenant.get(tenant)?.get(&topic.cloned())
+    }
+
+    /// All of a tenant: its own, and those of its topics in byte-wise name order.
+    pub fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<QuotaRecord>> {
+        self.by_tenant.get(tenant).into_iter().flat_map(OrdMap::values)
+    }
+
+    /// All, by tenant.
+    pub fn values(&self) -> impl Iterator<Item = &Arc<QuotaRecord>> {
+        self.by_tenant.values().flat_map(OrdMap::values)
+    }
+
+    /// Adds some, or puts them in the place of those that there were.
+    pub fn insert(&mut self, record: QuotaRecord) {
+        let of_tenant = self.by_tenant.entry(record.tenant.clone()).or_default();
+        self.len += usize::from(of_tenant.insert(record.topic.clone(), Arc::new(record)).is_none());
+    }
+
+    /// The tenant, or the topic, has none any more.
+    pub fn remove(&mut self, tenant: &TenantId, topic: Option<&TopicName>) {
+        let Some(of_tenant) = self.by_tenant.get_mut(tenant) else { return };
+        self.len -= usize::from(of_tenant.remove(&topic.cloned()).is_some());
+        if of_tenant.is_empty() {
+            self.by_tenant.remove(tenant);
+        }
+    }
+
+    /// Neither the tenant nor any of its topics has any more.
+    pub fn forget(&mut self, tenant: &TenantId) {
+        self.len -= self.by_tenant.remove(tenant).map_or(0, |of_tenant| of_tenant.len());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn record(tenant: &str, topic: Option<&str>) -> QuotaRecord {
+        let topic = topic.map(|topic| TopicName::parse(topic).expect("a name"));
+        QuotaRecord { tenant: TenantId::parse(tenant).expect("a tenant"), topic, quota: Quota::default(), revision: 1 }
+    }
+
+    #[test]
+    fn limits_are_counted_and_no_tenant_is_left_that_has_none() {
+        let mut quotas = Quotas::default();
+        let all = [record("a", None), record("a", Some("t")), record("ab", Some("t")), record("b", None)];
+        all.iter().for_each(|record| quotas.insert(record.clone()));
+        quotas.insert(record("b", None));
+        assert_eq!((quotas.len(), quotas.values().count()), (4, 4));
+        let topic = all[1].topic.clone();
+        assert!(quotas.get(&all[2].tenant, topic.as_ref()).is_some() && quotas.get(&all[2].tenant, None).is_none());
+        let of: Vec<_> = quotas.of(&all[0].tenant).map(|record| record.topic.clone()).collect();
+        assert_eq!(of, [None, topic.clone()]);
+        quotas.remove(&all[2].tenant, None);
+        quotas.remove(&all[2].tenant, topic.as_ref());
+        assert!(!quotas.has(&all[2].tenant) && quotas.has(&all[0].tenant) && quotas.len() == 3);
+        quotas.forget(&all[0].tenant);
+        quotas.remove(&all[3].tenant, None);
+        assert!(quotas.is_empty() && quotas == Quotas::default());
+    }
 
     #[test]
     fn what_is_not_limited_is_absent() {

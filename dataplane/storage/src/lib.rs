@@ -7,6 +7,8 @@ pub mod disk;
 pub mod envelope;
 pub mod io;
 pub mod journal;
+pub mod lanes;
 pub mod offline;
 pub mod partition;
+pub mod turns;
 pub mod wal;

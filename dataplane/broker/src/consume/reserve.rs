@@ -161,7 +161,7 @@ async fn take(
         partition.touch(core.now_ms());
         let hold = Held { partition: Arc::clone(partition), serving: Arc::clone(&serving), offset: granted.offset, nonce: granted.nonce };
         let guard = Unread { core, topic, held: Some(hold) };
-        match read(core, &serving.reader, granted.offset).await {
+        match read(core, partition, &serving.reader, granted.offset).await {
             Ok(stored) => match delivery(partition.id.index, &stored, granted) {
                 Some(delivery) => {
                     *bytes += delivery.payload.len() + delivery.key.as_ref().map_or(0, bytes::Bytes::len);
@@ -228,12 +228,12 @@ fn skip(core: &Arc<Core>, mut guard: Unread<'_>, partition: &Arc<Partition>, nex
     partition.queue_settle(core);
 }
 
-async fn read(core: &Core, reader: &LogReader, offset: Offset) -> Result<StoredRecord, ReadError> {
+async fn read(core: &Core, partition: &Partition, reader: &LogReader, offset: Offset) -> Result<StoredRecord, ReadError> {
     if let Some(stored) = reader.cached(offset) {
         return Ok(stored);
     }
     let reader = reader.clone();
-    core.ports.read_io.run(move || reader.read(offset)).await
+    core.ports.read_io.run_in(core.usage.lane_of(&partition.usage), 0, move || reader.read(offset)).await
 }
 
 /// `None` when the stored body is not an envelope.
@@ -288,10 +288,10 @@ pub async fn replay(
 pub async fn replay_here(core: &Arc<Core>, partition: &Arc<Partition>, offset: Offset) -> Result<Option<Delivery>, ReplayError> {
     let mut serving = partition.open(core).await.map_err(|_| ReplayError::OwnerDown)?;
     partition.touch(core.now_ms());
-    let mut outcome = read(core, &serving.reader, offset).await;
+    let mut outcome = read(core, partition, &serving.reader, offset).await;
     if matches!(outcome, Err(ReadError::Closed)) {
         serving = partition.reopen(core).await.map_err(|_| ReplayError::OwnerDown)?;
-        outcome = read(core, &serving.reader, offset).await;
+        outcome = read(core, partition, &serving.reader, offset).await;
     }
     match outcome {
         Ok(stored) => message(partition.id.index, &stored, None).map(Some).ok_or(ReplayError::Unreadable { offset }),

@@ -186,7 +186,7 @@ impl Cursor {
         if !self.make_durable(core, &position).await {
             return Round::Wait(RETRY);
         }
-        let slab = match self.read(core, &serving.reader, &mut position, end).await {
+        let slab = match self.read(core, &parent, &serving.reader, &mut position, end).await {
             Ok(slab) => slab,
             Err(round) => return round,
         };
@@ -302,13 +302,19 @@ impl Cursor {
     async fn read(
         &self,
         core: &Arc<Core>,
+        parent: &Partition,
         reader: &veena_storage::partition::LogReader,
         position: &mut Position,
         end: Offset,
     ) -> Result<Vec<StoredRecord>, Round> {
         let (config, from, reader) = (core.config.fanout, position.next, reader.clone());
         let records_max = batch_records_max(core);
-        let read = core.ports.read_io.run(move || reader.read_range(from, end, records_max, config.batch_bytes_max)).await;
+        let lane = core.usage.lane_of(&parent.usage);
+        let read = core
+            .ports
+            .read_io
+            .run_in(lane, config.batch_bytes_max, move || reader.read_range(from, end, records_max, config.batch_bytes_max))
+            .await;
         let resume_at = match read {
             Ok(slab) if slab.is_empty() => return Err(Round::Wait(RETRY)),
             Ok(slab) => return Ok(slab),

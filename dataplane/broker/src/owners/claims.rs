@@ -16,7 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
-use veena_contract::{Effect, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, limits};
+use veena_contract::{Effect, NodeId, PeerAddr, PeerOp, PeerRefusal, PeerRequest, limits};
 
 use crate::consume::deliver::{Deliveries, Held};
 use crate::consume::lease::MonoMs;
@@ -27,7 +27,7 @@ use crate::errors::ConsumeError;
 use crate::owners::bodies::Tenures;
 use crate::owners::bodies::lease::{Claim, ClaimRefusal, Ending, claim_refused, claimed, heard, take_claimed, take_endings};
 use crate::owners::elsewhere::Owner;
-use crate::owners::{call, owned};
+use crate::owners::{call_in_turn, owned};
 use crate::partition::Partition;
 use crate::topics::Topic;
 
@@ -323,7 +323,7 @@ pub(super) async fn claim(
     let mut sent = Sent { core, claimed: Some(Claimed { owner: owner.addr.clone(), number, until }) };
     core.queue.elsewhere.asked(&owner.addr.node);
     let timeout = Duration::from_millis(limits::OWNER_CLAIM_MS_MAX);
-    let answer = call(core, &owner.addr, PeerOp::OWNER_CLAIM, PeerClass::Data, timeout, claim.encode()).await;
+    let answer = call_in_turn(core, &topic.usage, &owner.addr, PeerOp::OWNER_CLAIM, timeout, claim.encode()).await;
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {

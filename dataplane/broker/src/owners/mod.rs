@@ -23,6 +23,7 @@ use crate::owners::wire::{Malformed, Tenure};
 use crate::partition::{Partition, PartitionId};
 use crate::quota::exchange;
 use crate::topics::Topic;
+use crate::usage::TenantUsage;
 
 pub mod bodies;
 pub mod claims;
@@ -108,6 +109,25 @@ pub async fn call(core: &Core, to: &PeerAddr, op: PeerOp, class: PeerClass, time
         return Err(PeerError::Unreachable { node: to.node.clone(), reason: "this node is alone".into() });
     };
     peers.client.call(to, PeerCall { class, op, timeout, body }).await
+}
+
+/// As [`call`], about messages of a tenant: when it is its turn among all that this node has to say to that one. Until then nothing is sent.
+///
+/// # Errors
+/// As there; [`PeerError::Busy`] when the turn does not come in time.
+pub async fn call_in_turn(
+    core: &Core,
+    usage: &TenantUsage,
+    to: &PeerAddr,
+    op: PeerOp,
+    timeout: Duration,
+    body: Bytes,
+) -> Result<Bytes, PeerError> {
+    let until = Instant::now() + timeout;
+    let turns = core.turns_at(&to.node);
+    let turn = tokio::time::timeout_at(until, turns.turn(core.usage.lane_of(usage), body.len())).await;
+    let _turn = turn.map_err(|_| PeerError::Busy { node: to.node.clone() })?;
+    call(core, to, op, PeerClass::Data, until.saturating_duration_since(Instant::now()), body).await
 }
 
 /// The partition that a call is for, if this node owns it at the epoch that the caller knows. A catalog here that is older than the caller's

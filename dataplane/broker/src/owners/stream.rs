@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
-use veena_contract::{Effect, OwnershipEpoch, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, limits};
+use veena_contract::{Effect, OwnershipEpoch, PeerAddr, PeerOp, PeerRefusal, PeerRequest, limits};
 
 use crate::core::Core;
 use crate::owners::wire::{self, Malformed, Tenure};
@@ -127,7 +127,7 @@ impl<'a> OwnerCalls<'a> {
     /// One call, and what its op adds to the answer.
     pub(super) async fn ask(&self, addr: &PeerAddr, op: PeerOp, patience: Duration, body: Bytes) -> Result<Bytes, CommitError> {
         let called = tokio::select! {
-            called = owners::call(self.core, addr, op, PeerClass::Data, patience, body) => called,
+            called = owners::call_in_turn(self.core, &self.topic.usage, addr, op, patience, body) => called,
             // Whoever stops waits for nobody else.
             () = self.core.ports.tasks.token().cancelled() => return Err(CommitError::OwnerSilent),
         };

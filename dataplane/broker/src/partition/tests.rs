@@ -134,7 +134,7 @@ fn write_one(owner: &mut Owner) {
 async fn a_lease_that_is_granted_while_its_idle_log_is_closed_finds_the_log_closed() {
     let core = core();
     let id = PartitionId { topic: TopicId(1), index: PartitionIndex(0) };
-    let partition = Arc::new(Partition::new(id, "/data/topics/p00000".into()));
+    let partition = Arc::new(Partition::new(id, "/data/topics/p00000".into(), Arc::default()));
     let mut slot = OwnerSlot::Closed;
     let serving = partition.open_slot(&core, &mut slot).expect("opens");
     let OwnerSlot::Open(owner) = &mut slot else { panic!("it is open") };

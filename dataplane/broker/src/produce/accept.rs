@@ -11,7 +11,7 @@ use veena_contract::{TenantId, TopicName, TopicRecord, limits};
 use veena_storage::envelope::Envelope;
 use veena_storage::wal::format::RECORD_HEADER_BYTES;
 use veena_storage::wal::moved::MOVED_BYTES_MAX;
-use veena_storage::wal::{AppendError, Lane, RecordKind, StageError, WalEntry};
+use veena_storage::wal::{AppendError, RecordKind, StageError, WalEntry};
 
 use crate::core::Core;
 use crate::errors::{BatchError, ProduceError};
@@ -79,7 +79,7 @@ pub(super) fn resolve(core: &Core, tenant: &TenantId, name: &TopicName, bytes: u
     if topic.is_gone() {
         return Err(ProduceError::TopicNotFound);
     }
-    if bytes > 0 && !view.quotas.is_empty() {
+    if bytes > 0 && view.quotas.has(tenant) {
         core.stored.accept(&Records::of(&view, tenant, Some(name)), bytes).map_err(ProduceError::QuotaExceeded)?;
     }
     Ok(Target { topic, record: Arc::clone(record) })
@@ -110,10 +110,11 @@ pub(super) fn body(message: &NewMessage) -> Bytes {
 }
 
 fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessage) -> Result<WalEntry, ProduceError> {
+    let tenant_bytes = target.topic.usage.queued();
     let (queued, queued_max) = (core.dispatch.bytes(), core.config.undispatched_bytes_max);
     // What is left of the room in the end is for tenants that have little of it.
     let kept = if core.usage.has_many() { queued_max / LIGHT_TENANTS_PART } else { 0 };
-    if queued > queued_max || (queued > queued_max - kept && tenant_bytes(core, &target.record.tenant) > kept as u64) {
+    if queued > queued_max || (queued > queued_max - kept && tenant_bytes > kept as u64) {
         return Err(ProduceError::Overloaded { detail: "undispatched records in memory" });
     }
     let (bytes, is_held_up) = {
@@ -121,7 +122,7 @@ fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessa
         (queue.bytes(), queue.failed_passes() > 0)
     };
     // What goes on empties by itself, and is refused nothing for what does not.
-    let is_over = is_held_up && tenant_bytes(core, &target.record.tenant) > core.config.undispatched_tenant_bytes_max;
+    let is_over = is_held_up && tenant_bytes > core.config.undispatched_tenant_bytes_max;
     if is_over || bytes > core.config.undispatched_partition_bytes_max as u64 {
         return Err(ProduceError::OwnerDown);
     }
@@ -129,19 +130,12 @@ fn entry(core: &Core, target: &Target, partition: &Partition, message: &NewMessa
     Ok(WalEntry { kind: RecordKind::Accept, destination, body: body(message) })
 }
 
-/// What waits here for partitions of a tenant, in memory and in files.
-fn tenant_bytes(core: &Core, tenant: &TenantId) -> u64 {
-    let view = core.ports.catalog.view();
-    let is_its = |partition: &Arc<Partition>| view.topic_by_id(partition.id.topic).is_some_and(|record| record.tenant == *tenant);
-    core.dispatch.active().iter().filter(|partition| is_its(partition)).map(|partition| partition.queue.lock().bytes()).sum()
-}
-
 async fn append(core: &Core, target: &Target, entries: SmallVec<[WalEntry; 1]>) -> Result<(), ProduceError> {
     let count = entries.len() as u64;
     if core.is_wal_stalled() {
         return Err(ProduceError::Overloaded { detail: "the disk of the WAL does not answer" });
     }
-    let lane = if core.usage.has_many() { target.topic.usage.lane() } else { Lane::default() };
+    let lane = core.usage.lane_of(&target.topic.usage);
     let no_space = || {
         core.on_no_space();
         ProduceError::DiskFull

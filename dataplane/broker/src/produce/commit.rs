@@ -1,6 +1,7 @@
 //! The owner's commit: waiting commits of one partition share frames, a sync and a check, and are answered when they are visible.
 //!
-//! One group at a time per partition. Nothing is answered as committed before it is below the high watermark (design 4).
+//! One group at a time per partition. What waits for one writer is of one tenant, as the partition is; so it is first come, first served. Groups
+//! of all partitions share a pool of threads, where tenants take turns: one with a thousand partitions is one of them. Nothing is answered as committed before it is below the high watermark (design 4).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -101,11 +102,12 @@ pub async fn open_stream(core: &Arc<Core>, partition: &Arc<Partition>, key: Stre
     partition.open(core).await.map_err(|_| CommitError::NotOpen)?;
     let mut slot = Arc::clone(&partition.owner).lock_owned().await;
     if !matches!(&*slot, OwnerSlot::Open(_)) {
+        let lane = core.usage.lane_of(&partition.usage);
         let (partition, core_for_open) = (Arc::clone(partition), Arc::clone(core));
         slot = core
             .ports
             .write_io
-            .run(move || partition.open_slot(&core_for_open, &mut slot).map(|_| slot))
+            .run_in(lane, 0, move || partition.open_slot(&core_for_open, &mut slot).map(|_| slot))
             .await
             .map_err(|_| CommitError::NotOpen)?;
     }
@@ -173,10 +175,11 @@ async fn run(core: &Arc<Core>, topic: &Arc<Topic>, partition: &Arc<Partition>) {
         };
         let slot = Arc::clone(&partition.owner).lock_owned().await;
         let (core_for_group, partition_for_group, usage) = (Arc::clone(core), Arc::clone(partition), Arc::clone(&topic.usage));
+        let (lane, bytes) = (core.usage.lane_of(&usage), group.iter().map(|waiting| waiting.ask.bytes()).sum());
         let visible = core
             .ports
             .write_io
-            .run(move || {
+            .run_in(lane, bytes, move || {
                 let mut slot = slot;
                 commit_group(&core_for_group, &partition_for_group, &usage, &mut slot, group)
             })

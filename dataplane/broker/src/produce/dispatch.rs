@@ -1,6 +1,11 @@
 //! The dispatcher: brings what the WAL holds to the owner of each partition. Every destination is independent: one that fails or stalls
 //! holds up nobody else. A record leaves memory only when its owner has committed it, or a file has it; so the oldest one in memory bounds the
 //! checkpoint.
+//!
+//! Tenants beside each other: a queue and its task are one partition's, so one tenant's, and have one commit under way. What is accepted comes
+//! in groups of the WAL, where tenants take turns, and is queued without a wait. Where commits of all tenants meet they take turns by tenant:
+//! at the pool of partition writes (`commit`), and for the calls to another node (`owners::call_in_turn`). What one tenant keeps in queues is
+//! bounded, and the end of the room is left to others (`accept`).
 
 use std::sync::Arc;
 

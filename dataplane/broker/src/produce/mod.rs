@@ -17,3 +17,4 @@ pub mod partitioner;
 pub mod queue;
 pub mod request;
 pub mod reroute;
+pub mod waiting;

@@ -1,7 +1,5 @@
 //! Limits of tenants and topics. Those on how many things there are are kept here, where the things are made; the others by each node.
 
-use std::sync::Arc;
-
 use veena_contract::records::CommandError;
 use veena_contract::{Limit, Quota, QuotaRecord, QuotaScope, TenantId, TopicName, limits};
 
@@ -38,14 +36,12 @@ impl State {
     }
 
     pub(super) fn insert_quota(&mut self, record: QuotaRecord) {
-        self.view.quotas.insert((record.tenant.clone(), record.topic.clone()), Arc::new(record));
+        self.view.quotas.insert(record);
     }
 
     /// A topic's limits go with it: the next one of its name has none.
     pub(super) fn forget_topic_quota(&mut self, tenant: &TenantId, name: &TopicName) {
-        if self.view.quota(tenant, Some(name)).is_some() {
-            self.view.quotas.remove(&(tenant.clone(), Some(name.clone())));
-        }
+        self.view.quotas.remove(tenant, Some(name));
     }
 
     /// May the tenant have one more topic, with so many partitions?
@@ -90,9 +86,6 @@ impl State {
 
     /// Nothing of a tenant that is gone stays.
     pub(super) fn forget_quotas(&mut self, tenant: &TenantId) {
-        let of_tenant = self.view.quotas.range((tenant.clone(), None)..).map(|(key, _)| key).take_while(|key| key.0 == *tenant);
-        for key in of_tenant.cloned().collect::<Vec<_>>() {
-            self.view.quotas.remove(&key);
-        }
+        self.view.quotas.forget(tenant);
     }
 }

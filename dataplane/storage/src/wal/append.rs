@@ -13,11 +13,11 @@ use veena_contract::{StreamId, WalSeq, limits};
 use super::flush::{FLIGHTS_MAX, Turn};
 use super::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
 use super::landing::{Flights, Written};
-use super::lanes::{Lane, Lanes};
 use super::segments::{Active, Segment, Spares};
 use super::{AppendError, Handle, OnDurable, StageError, Staged, Wal, WalConfig, WalEntries, WalIoError, WalRange, WalStatus, WalStream};
 use crate::disk::{DirLock, Disk};
 use crate::io::Io;
+use crate::lanes::{Lane, Lanes, Weigh};
 
 pub(super) type Outcome = Result<WalRange, AppendError>;
 
@@ -31,9 +31,15 @@ pub(super) struct Call {
     pub done: oneshot::Sender<Outcome>,
 }
 
+impl Weigh for Call {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Staging {
-    pub calls: Lanes,
+    pub calls: Lanes<Call>,
     /// Staged and in flight.
     pub bytes: usize,
     /// Groups that are being written or synced, and the calls in them.

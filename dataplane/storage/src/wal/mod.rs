@@ -21,7 +21,6 @@ pub mod format;
 mod group;
 mod inspect;
 mod landing;
-mod lanes;
 pub mod moved;
 mod open;
 pub mod parked;
@@ -49,7 +48,6 @@ pub use backlog::{Backlog, WalGap, WalReadError};
 pub use checkpoint::CheckpointError;
 pub use inspect::{SegmentReport, inspect};
 pub use landing::Written;
-pub use lanes::Lane;
 pub use open::{DamageKind, WalDamage, WalOpenError, WalOpened};
 pub use verify::{LostEnd, VerifiedSegment, WalVerified, verify};
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use veena_storage::disk::mem::MemDisk;
-use veena_storage::wal::{Lane, StageError, Wal, WalConfig};
+use veena_storage::lanes::Lane;
+use veena_storage::wal::{StageError, Wal, WalConfig};
 
 use super::{DIR, config, entry};
 use crate::support::Seeded;

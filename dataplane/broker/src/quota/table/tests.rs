@@ -19,7 +19,7 @@ fn view(of_tenant: Option<Quota>, of_topic: Option<Quota>) -> CatalogView {
     for (topic, quota) in [(None, of_tenant), (Some(topic()), of_topic)] {
         if let Some(quota) = quota {
             let record = QuotaRecord { tenant: tenant(), topic: topic.clone(), quota, revision: 1 };
-            view.quotas.insert((tenant(), topic), Arc::new(record));
+            view.quotas.insert(record);
         }
     }
     view

@@ -1,43 +1,53 @@
-//! What is staged, in lanes that take turns: one that stages much does not make the others wait behind all of it. Deficit round robin over the
+//! What waits, in lanes that take turns: one that has much waiting does not make the others wait behind all of it. Deficit round robin over the
 //! lanes that have something; within a lane, and with one lane alone, first come, first served. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::append::Call;
-
-/// Whose records they are, as far as turns are concerned. Opaque here.
+/// Whose it is, as far as turns are concerned. Opaque here. The first is nobody's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u64);
 
 /// How many bytes a lane may take each time its turn comes; what it did not use, while it has more, it may take next time.
-const TURN_BYTES: usize = 64 * 1024;
+pub const TURN_BYTES: usize = 64 * 1024;
 
-#[derive(Default)]
-struct Waiting {
-    calls: VecDeque<Call>,
+/// What can wait in a lane.
+pub(crate) trait Weigh {
+    /// How much of a turn it takes.
+    fn bytes(&self) -> usize;
+}
+
+struct Waiting<T> {
+    items: VecDeque<T>,
     bytes: usize,
     /// What it may take yet.
     credit: usize,
+    /// It is its turn, and the credit of it was given.
+    is_on: bool,
 }
 
-/// The calls that wait for a group.
-#[derive(Default)]
-pub(super) struct Lanes {
-    /// Taken before, and not written: they go first.
-    back: VecDeque<Call>,
-    waiting: BTreeMap<Lane, Waiting>,
+/// What waits, lane by lane.
+pub(crate) struct Lanes<T> {
+    /// Taken before, and given back: they go first.
+    back: VecDeque<T>,
+    waiting: BTreeMap<Lane, Waiting<T>>,
     /// The lanes that have something, in order of their turns.
     turns: VecDeque<Lane>,
     count: usize,
     bytes: usize,
 }
 
-impl Lanes {
+impl<T> Default for Lanes<T> {
+    fn default() -> Self {
+        Self { back: VecDeque::new(), waiting: BTreeMap::new(), turns: VecDeque::new(), count: 0, bytes: 0 }
+    }
+}
+
+impl<T: Weigh> Lanes<T> {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many calls there are.
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -52,27 +62,28 @@ impl Lanes {
         self.waiting.get(&lane).map_or(0, |waiting| waiting.bytes)
     }
 
-    pub fn push(&mut self, lane: Lane, call: Call) {
-        let waiting = self.waiting.entry(lane).or_default();
-        if waiting.calls.is_empty() {
+    pub fn push(&mut self, lane: Lane, item: T) {
+        let new = || Waiting { items: VecDeque::new(), bytes: 0, credit: 0, is_on: false };
+        let waiting = self.waiting.entry(lane).or_insert_with(new);
+        if waiting.items.is_empty() {
             self.turns.push_back(lane);
         }
-        waiting.bytes += call.bytes;
-        self.bytes += call.bytes;
+        waiting.bytes += item.bytes();
+        self.bytes += item.bytes();
         self.count += 1;
-        waiting.calls.push_back(call);
+        waiting.items.push_back(item);
     }
 
-    /// Calls that were taken and not written: they go before everything else.
-    pub fn put_back(&mut self, mut calls: VecDeque<Call>) {
-        self.count += calls.len();
-        self.bytes += calls.iter().map(|call| call.bytes).sum::<usize>();
-        calls.append(&mut self.back);
-        self.back = calls;
+    /// What was taken and came to nothing goes before everything else.
+    pub fn put_back(&mut self, mut items: VecDeque<T>) {
+        self.count += items.len();
+        self.bytes += items.iter().map(Weigh::bytes).sum::<usize>();
+        items.append(&mut self.back);
+        self.back = items;
     }
 
-    /// The calls of the next group: as many as fit, at least one if there is any.
-    pub fn take(&mut self, bytes_max: usize) -> VecDeque<Call> {
+    /// As many as fit, at least one if there is any.
+    pub fn take(&mut self, bytes_max: usize) -> VecDeque<T> {
         if self.turns.is_empty() && self.bytes <= bytes_max {
             return self.all_back();
         }
@@ -80,78 +91,94 @@ impl Lanes {
             return self.all_of_one();
         }
         let (mut taken, mut bytes) = (VecDeque::new(), 0);
-        while let Some(call) = self.back.front() {
-            if !taken.is_empty() && bytes + call.bytes > bytes_max {
-                return taken;
-            }
-            let Some(call) = self.back.pop_front() else { break };
-            self.leave(&call, &mut bytes);
-            taken.push_back(call);
-        }
-        while let Some(lane) = self.turns.pop_front() {
-            let Some(waiting) = self.waiting.get_mut(&lane) else { continue };
-            waiting.credit += TURN_BYTES;
-            let mut is_full = false;
-            while let Some(call) = waiting.calls.front() {
-                is_full = !taken.is_empty() && bytes + call.bytes > bytes_max;
-                if is_full || call.bytes > waiting.credit {
-                    break;
-                }
-                let Some(call) = waiting.calls.pop_front() else { break };
-                waiting.credit -= call.bytes;
-                waiting.bytes -= call.bytes;
-                self.count -= 1;
-                self.bytes -= call.bytes;
-                bytes += call.bytes;
-                taken.push_back(call);
-            }
-            if waiting.calls.is_empty() {
-                self.waiting.remove(&lane);
-            } else if is_full {
-                // It goes on with the next group, where it was held up.
-                waiting.credit -= TURN_BYTES.min(waiting.credit);
-                self.turns.push_front(lane);
-                break;
-            } else {
-                self.turns.push_back(lane);
-            }
+        while let Some(item) = self.pop(|_, item| taken.is_empty() || bytes + item.bytes() <= bytes_max) {
+            bytes += item.bytes();
+            taken.push_back(item);
         }
         taken
     }
 
-    fn leave(&mut self, call: &Call, bytes: &mut usize) {
-        self.count -= 1;
-        self.bytes -= call.bytes;
-        *bytes += call.bytes;
+    /// The next one whose lane may have it now; `None` when what is next may not go. `may` decides over the first of a lane.
+    pub fn pop(&mut self, may: impl Fn(Lane, &T) -> bool) -> Option<T> {
+        if let Some(item) = self.back.front() {
+            return if may(Lane::default(), item) { self.back.pop_front().inspect(|item| self.leave(item)) } else { None };
+        }
+        loop {
+            let lane = *self.turns.front()?;
+            let waiting = self.waiting.get_mut(&lane)?;
+            if !std::mem::replace(&mut waiting.is_on, true) {
+                waiting.credit += TURN_BYTES;
+            }
+            let bytes = waiting.items.front()?.bytes();
+            if bytes > waiting.credit {
+                waiting.is_on = false;
+                self.turns.rotate_left(1);
+                continue;
+            }
+            // Who is kept waiting stays on: it goes on where it was held up.
+            let item = waiting.items.pop_front_if(|item| may(lane, item))?;
+            waiting.credit -= bytes;
+            waiting.bytes -= bytes;
+            if waiting.items.is_empty() {
+                self.waiting.remove(&lane);
+                self.turns.pop_front();
+            }
+            self.leave(&item);
+            return Some(item);
+        }
     }
 
-    fn all_back(&mut self) -> VecDeque<Call> {
+    /// The lane whose turn it is gives it up to the next.
+    pub fn pass(&mut self) {
+        if let Some(waiting) = self.turns.front().and_then(|lane| self.waiting.get_mut(lane)) {
+            waiting.is_on = false;
+            // What it could not use now it does not save: it would take everything at once later.
+            waiting.credit = 0;
+            self.turns.rotate_left(1);
+        }
+    }
+
+    /// Is there one that has something among these?
+    pub fn has_any(&self, is_one: impl Fn(Lane) -> bool) -> bool {
+        self.turns.iter().any(|lane| is_one(*lane))
+    }
+
+    fn leave(&mut self, item: &T) {
+        self.count -= 1;
+        self.bytes -= item.bytes();
+    }
+
+    fn all_back(&mut self) -> VecDeque<T> {
         (self.count, self.bytes) = (0, 0);
         std::mem::take(&mut self.back)
     }
 
-    fn all_of_one(&mut self) -> VecDeque<Call> {
+    fn all_of_one(&mut self) -> VecDeque<T> {
         (self.count, self.bytes) = (0, 0);
         self.turns.clear();
-        self.waiting.pop_first().map(|(_, waiting)| waiting.calls).unwrap_or_default()
+        self.waiting.pop_first().map(|(_, waiting)| waiting.items).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use tokio::sync::oneshot;
-
     use super::*;
+    use proptest::prelude::*;
 
     const GROUP: usize = 1024 * 1024;
 
-    fn call(bytes: usize) -> Call {
-        Call { entries: super::super::WalEntries::new(), bytes, done: oneshot::channel().0 }
+    impl Weigh for usize {
+        fn bytes(&self) -> usize {
+            *self
+        }
     }
 
-    fn sizes(calls: &VecDeque<Call>) -> Vec<usize> {
-        calls.iter().map(|call| call.bytes).collect()
+    fn call(bytes: usize) -> usize {
+        bytes
+    }
+
+    fn sizes(calls: &VecDeque<usize>) -> Vec<usize> {
+        calls.iter().copied().collect()
     }
 
     #[test]
@@ -213,7 +240,7 @@ mod tests {
             let mut count = 0;
             // The lane of a call is in its size.
             let marked = |lane: u64, bytes: usize| bytes * 8 + usize::try_from(lane).expect("small");
-            let mut take = |lanes: &mut Lanes, count: &mut usize, is_put_back: bool| {
+            let mut take = |lanes: &mut Lanes<usize>, count: &mut usize, is_put_back: bool| {
                 let mut group = lanes.take(GROUP);
                 assert_eq!(group.is_empty(), *count == 0);
                 assert!(group.len() == 1 || sizes(&group).iter().sum::<usize>() <= GROUP);
