@@ -30,6 +30,8 @@ pub(crate) struct Problem {
     allow: Option<String>,
     /// Which limit of the tenant is reached.
     exceeded: Option<Box<Exceeded>>,
+    /// Can the same request succeed later?
+    is_retryable: bool,
 }
 
 impl Problem {
@@ -47,6 +49,7 @@ impl Problem {
             closes: false,
             allow: None,
             exceeded: None,
+            is_retryable: code.is_retryable(),
         }
     }
 
@@ -90,8 +93,10 @@ impl Problem {
         self
     }
 
-    /// The same, with the limit that is reached.
+    /// The same, with the limit that is reached. Of one that does not pass it is not said when to come back.
     pub(crate) fn exceeding(mut self, exceeded: Exceeded) -> Self {
+        self.is_retryable = exceeded.passes();
+        self.retry_after_s = self.retry_after_s.filter(|_| self.is_retryable);
         self.exceeded = Some(Box::new(exceeded));
         self
     }
@@ -132,7 +137,7 @@ impl Problem {
                 error: self.text.into_owned(),
                 code: Some(self.code.as_str().to_owned()),
                 effect: Some(self.effect.as_str().to_owned()),
-                retryable: Some(self.code.is_retryable()),
+                retryable: Some(self.is_retryable),
                 retry_after_ms: self.retry_after_s.map(|s| u64::from(s) * 1000),
                 instance: Some(format!("{instance:016x}")),
                 limit: self.exceeded.as_ref().map(|exceeded| exceeded.limit.to_string()),

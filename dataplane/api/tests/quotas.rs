@@ -33,8 +33,11 @@ fn exceeded(answer: &Answer, limit: &str, scope: &str) -> Value {
     answer.refusal(429, "quota_exceeded");
     let body = answer.json();
     assert_eq!((&body["limit"], &body["scope"], &body["raised_by"]), (&json!(limit), &json!(scope), &json!("operator")), "{body}");
-    assert_eq!((&body["effect"], &body["retryable"]), (&json!("none"), &json!(true)));
-    assert!(answer.header("retry-after").is_some_and(|text| text.parse::<u64>().is_ok_and(|s| (1..=60).contains(&s))), "{body}");
+    let passes = !["stored_bytes", "topics", "partitions", "keys"].contains(&limit) && body["quota"] != 0;
+    assert_eq!((&body["effect"], &body["retryable"]), (&json!("none"), &json!(passes)), "{body}");
+    assert_eq!(body["retry_after_ms"].is_u64(), passes, "{body}");
+    let seconds = answer.header("retry-after").map(|text| text.parse::<u64>().expect("a number"));
+    assert!(if passes { seconds.is_some_and(|seconds| (1..=60).contains(&seconds)) } else { seconds.is_none() }, "{body}");
     body
 }
 

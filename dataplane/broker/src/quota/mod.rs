@@ -76,7 +76,12 @@ pub struct Exceeded {
 impl std::fmt::Display for Exceeded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { limit, scope, quota, .. } = self;
-        write!(f, "quota exceeded: the {scope} may have {quota} {limit}; retry later, or ask an operator to raise it")
+        let or = match () {
+            () if self.passes() => "retry later, or ",
+            () if *quota > 0 => "remove something, or ",
+            () => "",
+        };
+        write!(f, "quota exceeded: the {scope} may have {quota} {limit}; {or}ask an operator to raise it")
     }
 }
 
@@ -85,6 +90,12 @@ impl std::fmt::Display for Exceeded {
 pub const SHARE_VALID_US: u64 = 2 * limits::QUOTA_TALLY_MS * 1_000;
 
 impl Exceeded {
+    /// Can the same request succeed if it only waits?
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        self.limit.passes() && self.quota > 0
+    }
+
     /// How long a wait is told at most.
     const WAIT_MAX: Duration = Duration::from_millis(limits::QUOTA_RETRY_MS_MAX);
 }

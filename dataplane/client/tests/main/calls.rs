@@ -77,6 +77,14 @@ async fn a_produce_that_was_certainly_not_stored_is_repeated() {
 }
 
 #[tokio::test]
+async fn a_limit_that_does_not_pass_is_not_asked_again() {
+    let refusal = r#"{"error":"quota exceeded","code":"quota_exceeded","effect":"none","retryable":false,"limit":"stored_bytes"}"#;
+    let server = Server::start(&[(429, &[], refusal), (202, &[], "")]).await;
+    let error = server.client().produce("orders", Bytes::from_static(b"hi"), &ProduceOptions::default()).await.expect_err("refused");
+    assert_eq!((error.status, error.is_retryable, server.asked().len()), (Some(429), false, 1));
+}
+
+#[tokio::test]
 async fn a_refusal_in_plain_text_carries_its_code_and_effect_in_headers() {
     let headers = &[("veena-error-code", "owner_down"), ("veena-effect", "none"), ("retry-after", "1")];
     let server = Server::start(&[(503, headers, "partition owner is down; retry later\n")]).await;
