@@ -33,6 +33,8 @@ pub struct ApiConfig {
     pub metrics_on_api_port: bool,
     /// Serve `/metrics` on the API port to everybody; otherwise it takes credentials there, as all but the probes do.
     pub metrics_unauthenticated: bool,
+    /// Operators see in the metrics what each tenant uses.
+    pub metrics_tenant_labels: bool,
     /// Callers are users, and may do what was granted to them. Otherwise nobody is asked for, and everybody may do everything.
     pub security_enabled: bool,
     /// How long rights are decided without a leader; zero is for ever.
@@ -76,6 +78,7 @@ impl Default for ApiConfig {
             max_batch_body_bytes_in_flight: 256 * 1024 * 1024,
             metrics_on_api_port: true,
             metrics_unauthenticated: false,
+            metrics_tenant_labels: false,
             security_enabled: true,
             security_stale_after: Duration::from_millis(limits::SECURITY_STALE_MS_DEFAULT),
             topics: TopicDefaults::default(),

@@ -53,7 +53,11 @@ pub(crate) async fn metrics(call: &Call<'_>) -> Result<Answer, Problem> {
     }
     // Ten thousand topics are megabytes of text: not on a thread that serves others.
     let state = call.state.clone();
-    let rendered = tokio::task::spawn_blocking(move || metrics::render(&state)).await;
+    // With security on, nobody but operators may know of tenants: neither those who need not sign in, nor other users of `default`.
+    let config = &call.state.config;
+    let is_operator = !config.security_enabled || (call.caller.username().is_some() && call.caller.may_operate().is_ok());
+    let with_tenants = config.metrics_tenant_labels && is_operator;
+    let rendered = tokio::task::spawn_blocking(move || metrics::render(&state, with_tenants)).await;
     let crashed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, "internal server panic");
     let text = Bytes::from(rendered.map_err(crashed)?);
     let mut answer = answer::json_bytes(StatusCode::OK, crate::answer::AnswerBody::plain(text));

@@ -1,6 +1,7 @@
 //! Counters of the plane (http-contract 8). Every cell has its place in an array, so that a request finds it without a look-up.
 
 mod process;
+mod tenants;
 mod topics;
 
 use std::fmt::Write;
@@ -268,9 +269,9 @@ fn single(out: &mut String, name: &str, of: &str, value: u64) {
     let _ = writeln!(out, "veena_{name} {value}");
 }
 
-/// The plane's metrics in Prometheus' text format. Other parts of a node append theirs.
+/// The plane's metrics in Prometheus' text format, with those of each tenant or without. Other parts of a node append theirs.
 #[must_use]
-pub fn render(state: &ApiState) -> String {
+pub fn render(state: &ApiState, with_tenants: bool) -> String {
     let mut out = String::with_capacity(16 * 1024);
     kind(&mut out, "build_info", "gauge");
     let _ = writeln!(out, "veena_build_info{{version=\"{}\"}} 1", state.parts.version);
@@ -287,6 +288,9 @@ pub fn render(state: &ApiState) -> String {
     }
     state.metrics.render_messages(&mut out);
     topics::render(&mut out, &state.parts.broker, &state.tenant);
+    if with_tenants {
+        tenants::render(&mut out, &state.parts.broker);
+    }
     process::render(&mut out);
     out
 }

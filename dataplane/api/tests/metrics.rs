@@ -2,7 +2,7 @@
 
 use veena_api::ApiConfig;
 
-use crate::support::{Node, until};
+use crate::support::{Node, PASSWORD, until};
 
 /// The series of one topic, by the start of their names.
 async fn series(node: &Node, label: &str) -> Vec<String> {
@@ -115,4 +115,42 @@ async fn many_header_lines_are_taken_and_too_many_are_not() {
     assert_eq!(client.answer(false).await.status, 200);
     client.raw(request(1100)).await;
     assert_eq!(client.answer(false).await.status, 431);
+}
+
+#[tokio::test]
+async fn operators_alone_see_what_each_tenant_uses_and_only_if_they_want_to() {
+    let config = ApiConfig { metrics_tenant_labels: true, ..ApiConfig::default() };
+    let node = Node::start_secured_with(config.clone()).await;
+    node.tenant("acme").await;
+    node.user("boss@acme", &[("admin", "")]).await;
+    node.user("joe", &[("produce", "*")]).await;
+    let as_user = |who: &'static str, method: &'static str, path: &'static str, body: &'static str| {
+        let node = &node;
+        async move { node.send_as(Some((who, PASSWORD)), method, path, body).await }
+    };
+    assert_eq!(as_user("boss@acme", "POST", "/v1/topics", r#"{"name":"t","partitions":1}"#).await.status, 201);
+    assert_eq!(as_user("boss@acme", "POST", "/v1/topics/t/produce", "hello").await.status, 202);
+    let quota = r#"{"quota":{"messages_out_per_s":0}}"#;
+    assert_eq!(node.send_as_root("PUT", "/v1/admin/tenants/acme/quota", quota).await.status, 200);
+    assert_eq!(as_user("boss@acme", "GET", "/v1/topics/t/consume", "").await.status, 429);
+    let line = |text: &str, line: &str| text.lines().any(|found| found == line);
+    until("it is committed", || async {
+        let text = node.send_as_root("GET", "/metrics", "").await.text();
+        assert!(line(&text, "veena_tenant_quota_refusals_total{tenant=\"acme\"} 1"), "{text}");
+        assert!(line(&text, "veena_tenant_consumers_parked{tenant=\"acme\"} 0"), "{text}");
+        line(&text, "veena_tenant_messages_in_total{tenant=\"acme\"} 1")
+    })
+    .await;
+    let text = as_user("joe", "GET", "/metrics", "").await.text();
+    assert!(text.contains("veena_topics_total") && !text.contains("tenant=") && !text.contains("acme"), "a user of the tenant default");
+    assert_eq!(as_user("boss@acme", "GET", "/metrics", "").await.status, 403);
+    assert_eq!(node.send_as_root("DELETE", "/v1/admin/tenants/acme", "").await.status / 100, 2);
+    until("nothing is told of a tenant that is gone", || async { !node.send_as_root("GET", "/metrics", "").await.text().contains("acme") })
+        .await;
+    let open = Node::start_secured_with(ApiConfig { metrics_unauthenticated: true, ..config }).await;
+    open.tenant("acme").await;
+    let text = open.send_as(None, "GET", "/metrics", "").await.text();
+    assert!(text.contains("veena_topics_total") && !text.contains("tenant="), "whoever does not sign in");
+    let quiet = Node::start_secured().await;
+    assert!(!quiet.send_as_root("GET", "/metrics", "").await.text().contains("tenant="), "nobody has asked for it");
 }

@@ -206,6 +206,19 @@ impl Broker {
         self.core.topics.all().iter().map(|(_, topic)| topic.waiters.lock().parked()).sum()
     }
 
+    /// The same by tenant.
+    #[must_use]
+    pub fn parked_by_tenant(&self) -> BTreeMap<TenantId, u64> {
+        let mut parked = BTreeMap::new();
+        for (_, topic) in self.core.topics.all() {
+            let waiting = topic.waiters.lock().parked();
+            if waiting > 0 {
+                *parked.entry(topic.record.load().tenant.clone()).or_default() += waiting as u64;
+            }
+        }
+        parked
+    }
+
     /// How many partition logs are open.
     #[must_use]
     pub fn open_logs(&self) -> usize {

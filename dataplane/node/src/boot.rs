@@ -366,6 +366,7 @@ fn api_config(config: &Config) -> ApiConfig {
     ApiConfig {
         cross_site_guard: http.cross_site_guard,
         metrics_unauthenticated: http.metrics_unauthenticated,
+        metrics_tenant_labels: config.metrics.tenant_labels,
         security_enabled: config.security.enabled,
         security_stale_after: Duration::from_millis(config.security.stale_after_ms),
         max_consume_wait: http.max_consume_wait,

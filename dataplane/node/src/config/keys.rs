@@ -130,6 +130,9 @@ keys! {
         => |c, raw| c.log.level = raw.choice(LOG_LEVELS)? => |c| c.log.level.shown();
     "log.format" "VEENA_LOG_FORMAT" "log-format" "json or text"
         => |c, raw| c.log.format = raw.choice(&[("json", LogFormat::Json), ("text", LogFormat::Text)])? => |c| c.log.format.shown();
+    "metrics.tenant_labels" "VEENA_METRICS_TENANT_LABELS" -
+        "show in /metrics what each tenant uses on this node; with security on to operators who sign in, and so to nobody where http.metrics_unauthenticated is set"
+        => |c, raw| c.metrics.tenant_labels = raw.truth()? => |c| c.metrics.tenant_labels.shown();
     "security.enabled" "VEENA_SECURITY_ENABLED" -
         "callers are users, and may do what was granted to them; with `false` everybody who reaches the port may do everything"
         => |c, raw| c.security.enabled = raw.truth()? => |c| c.security.enabled.shown();

@@ -47,6 +47,8 @@ pub struct Config {
     pub fanout: FanoutConfig,
     /// Logs.
     pub log: LogConfig,
+    /// Metrics.
+    pub metrics: MetricsConfig,
     /// Who is let in.
     pub security: SecurityConfig,
     /// Added to each sync of a file: measures what a slow volume would do. For tests and benchmarks.
@@ -160,6 +162,13 @@ pub struct LogConfig {
     pub format: LogFormat,
 }
 
+/// Metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Operators see what each tenant uses.
+    pub tenant_labels: bool,
+}
+
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
@@ -222,6 +231,7 @@ impl Default for Config {
             },
             fanout: FanoutConfig { max_batch_records: 4096, max_batch_bytes: limits::FRAME_BYTES_MAX, linger_ms: 25 },
             log: LogConfig { level: LogLevel::Info, format: LogFormat::Json },
+            metrics: MetricsConfig::default(),
             security: SecurityConfig::default(),
             slow_flush: Duration::ZERO,
             stall_file: None,
