@@ -5,6 +5,7 @@ mod cluster;
 mod flush;
 mod half;
 mod idle;
+mod isolation;
 mod limits;
 mod loaded;
 mod parked;

@@ -1,7 +1,6 @@
 //! A thousand partitions, each with a little traffic, on a slow disk: how long an accept takes, and how long until a consumer has it.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,8 +96,7 @@ impl Seen {
         }
     }
 
-    pub(super) async fn consume(self: Arc<Self>, addr: SocketAddr, topic: String) -> anyhow::Result<()> {
-        let mut client = Client::new(addr);
+    pub(super) async fn consume(self: Arc<Self>, mut client: Client, topic: String) -> anyhow::Result<()> {
         while !self.is_over.load(Ordering::Relaxed) {
             let Ok(messages) = client.consume(&topic, Duration::from_millis(500), 100).await? else { continue };
             messages.iter().for_each(|message| self.note(&message.payload));
@@ -144,7 +142,7 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Row> {
     let seen = Arc::new(Seen::new(warm_up)?);
     let mut consumers = JoinSet::new();
     for topic in topics.iter().cycle().take(topics.len() * CONSUMERS_PER_TOPIC) {
-        consumers.spawn(seen.clone().consume(server.addr, topic.clone()));
+        consumers.spawn(seen.clone().consume(Client::new(server.addr), topic.clone()));
     }
     let spread = Spread::new(requests, &seen);
     let servers = vec![(server.addr, server.pid())];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loaded::{Bench, MESSAGE_BYTES, warm_up};
 use super::report::Row;
 use super::server::{Kind, Server, TOPIC};
-use super::{Options, backlog, cluster, flush, half, idle, parked, partitions, reads, secured, slow, stalled};
+use super::{Options, backlog, cluster, flush, half, idle, isolation, parked, partitions, reads, secured, slow, stalled};
 use crate::api::NewTopic;
 use crate::load::{ConsumeAck, Cycle, CycleBatch, Pace, ProduceBatch, ProduceOne};
 use crate::recorder::Recorder;
@@ -40,6 +40,7 @@ enum What {
     Partitions,
     AckUnderReads,
     Secured,
+    Isolation,
     Ledger,
     Parked,
     Idle,
@@ -85,6 +86,7 @@ pub const SCENARIOS: &[Scenario] = &[
     usual("partitions-1000", What::Partitions, "1,000 partitions with a message a second each, syncs 3 ms slower"),
     usual("ack-under-reads", What::AckUnderReads, "acks on one connection while replays and batch consumers take all they can"),
     usual("secured-ratio", What::Secured, "produce at 64 connections with security off and on"),
+    usual("isolation", What::Isolation, "a tenant beside another that floods the node far over its limit, and alone"),
     usual("ledger", What::Ledger, "every answer checked against the contract"),
     special("parked-polls", What::Parked, "10,000 parked long polls beside a bare server that parks"),
     special("idle-partitions", What::Idle, "10,000 partitions used once, then a quiet minute; takes more than two"),
@@ -140,6 +142,7 @@ impl Scenario {
                 return Ok(rows);
             }
             What::SlowFlushRatio => return slow::measure(options).await,
+            What::Isolation => isolation::measure(options).await?,
             What::Secured => return secured::measure(options).await,
             What::Partitions => partitions::measure(options).await?,
             What::AckUnderReads => reads::measure(options).await?,

@@ -84,6 +84,10 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
         ),
         at_least("slow flush at 256: share of the rate without", m.get("slow-flush-ratio", "share"), Some(0.8)),
         at_least("security on: 0.9 x produce with it off", m.get("secured-ratio", "share"), Some(0.9)),
+        below("another tenant floods: 202 p99, x that of alone", m.get("isolation", "p99_ratio"), Some(ISOLATED_FACTOR)),
+        below("another tenant floods: visible p99, x that of alone", m.get("isolation", "visible_p99_ratio"), Some(ISOLATED_FACTOR)),
+        exactly("another tenant floods: errors", m.get("isolation", "errors"), 0.0),
+        below("another tenant floods: what it gets, x its limit", m.get("isolation", "flood_of_limit"), Some(FLOOD_FACTOR)),
         below("1,000 partitions, slow flush: 202 p99 in ms", m.get("partitions-1000", "p99_ms"), Some(15.0)),
         below("1,000 partitions, slow flush: visible p99 in ms", m.get("partitions-1000", "visible_p99_ms"), Some(60.0)),
         acks_under_reads(&m),
@@ -104,6 +108,11 @@ fn acks_under_reads(m: &Medians<'_>) -> Option<Target> {
     );
     at_owner.or_else(|| below("acks while reads saturate: p99 in ms at the client", m.get("ack-under-reads", "p99_ms"), Some(1.0)))
 }
+
+/// How much a tenant may notice of another that floods.
+const ISOLATED_FACTOR: f64 = 1.2;
+/// What the one that floods may get of its limit: besides, one second's that it had saved.
+const FLOOD_FACTOR: f64 = 1.3;
 
 /// What the scenarios of a fixed size must reach. A short run does a share of it; the table shows how much.
 fn endurance(m: &Medians<'_>) -> [Option<Target>; 11] {

@@ -135,7 +135,7 @@ impl<'a> Down<'a> {
         let seen = Arc::new(Seen::new(run.warm_up)?);
         let mut consumers = JoinSet::new();
         for (addr, _) in &run.servers {
-            consumers.spawn(seen.clone().consume(*addr, TOPIC.to_owned()));
+            consumers.spawn(seen.clone().consume(Client::new(*addr), TOPIC.to_owned()));
         }
         let spread = Spread::new(self.others.iter().map(|partition| produce_to(*partition)).collect(), &seen);
         let others = load::run(run, |_| spread.clone());
