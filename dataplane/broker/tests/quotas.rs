@@ -16,6 +16,7 @@ use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode, read_full_at};
 use veena_storage::partition::SEGMENT_HEADER_BYTES;
 
+use crate::moves;
 use crate::net::{Cluster, Fault, NODES, owned_by};
 use crate::support::{FakeCatalog, Node, Seeded, name, small_config, tenant, topic};
 
@@ -271,6 +272,29 @@ async fn what_is_counted_as_stored_is_what_the_files_take_after_whatever_has_hap
         }
     }
     assert!(largest > 100_000, "the walks store something: {largest}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_counted_is_what_is_there_though_partitions_move() {
+    let cluster = moves::cluster(3).await;
+    let mut accepted = 0;
+    for (round, to) in ["c", "a", "b", "c"].into_iter().enumerate() {
+        for n in 0..20 {
+            moves::put(cluster.node(NODES[n % 3]), &"x".repeat(100 * (n + 1))).await;
+            accepted += 1;
+            if n == 10 {
+                moves::begin(&cluster, to, round as u128 + 1);
+            }
+        }
+        moves::until_at(&cluster, to).await;
+        // What has moved away is set aside, and all is added up.
+        sleep(Duration::from_secs(120)).await;
+        let used: Vec<_> = cluster.members.iter().map(|member| member.node.broker.usage().numbers(&tenant())).collect();
+        let there: Vec<_> = cluster.members.iter().map(|member| recounted(&member.disk, std::iter::once(moves::ID))).collect();
+        let sum = used.iter().fold(UsageNumbers::default(), |sum, used| sum.and(*used));
+        assert_eq!(used.iter().map(|used| used.stored_bytes).collect::<Vec<_>>(), there, "round {round}");
+        assert_eq!(sum.messages_in, accepted, "round {round}: {used:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
