@@ -303,7 +303,7 @@ impl From<CommandError> for Problem {
             CommandError::QuotaExceeded { limit, scope, current, allowed } => {
                 let wait = Duration::from_millis(limits::QUOTA_STORED_RETRY_MS);
                 let (limit, scope, current, allowed) = (*limit, *scope, *current, *allowed);
-                let problem = Self::from(Exceeded { limit, scope, current, allowed, quota: allowed, wait });
+                let problem = Self::from(Exceeded { limit, scope, current, allowed, quota: allowed, wait, pause: Exceeded::PAUSE_MAX });
                 return Self { text: error.to_string().into(), ..problem };
             }
             CommandError::InvalidQuota { .. } | CommandError::InvalidTokenIssuer { .. } => {

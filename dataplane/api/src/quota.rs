@@ -1,7 +1,5 @@
 //! Limits of tenants, where requests come in; and the routes that set and show them. What is counted how is `broker::quota`'s.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use tokio::time::Instant;
 use veena_broker::message::{Delivery, NewMessage};
@@ -75,8 +73,7 @@ pub(crate) fn pause(call: &Call<'_>, problem: &Problem) {
     let Some(exceeded) = problem.exceeded() else { return };
     call.state.parts.broker.usage().of(call.tenant()).on_refused();
     if let Some(conn) = call.conn {
-        let pause = exceeded.wait.min(Duration::from_millis(limits::QUOTA_PAUSE_MS_MAX));
-        conn.pause(call.tenant().clone(), Instant::now() + pause);
+        conn.pause(call.tenant().clone(), Instant::now() + exceeded.pause);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A token bucket over time that is passed in. Pure.
 
+use std::time::Duration;
+
 /// Millionths of a token: shares of a small limit are no whole numbers.
 pub const MICRO: u64 = 1_000_000;
 /// Microseconds of a second.
@@ -49,6 +51,13 @@ impl Bucket {
         }
         let missing = u128::try_from(missing).unwrap_or_default();
         u64::try_from((missing * u128::from(SECOND_US)).div_ceil(u128::from(rate))).unwrap_or(NEVER_US)
+    }
+
+    /// In which time so many tokens come.
+    #[must_use]
+    pub fn takes(rate: u64, tokens: u64) -> Duration {
+        let us = (u128::from(tokens) * u128::from(MICRO) * u128::from(SECOND_US)).checked_div(rate.into());
+        Duration::from_micros(us.and_then(|us| u64::try_from(us).ok()).unwrap_or(NEVER_US))
     }
 
     /// Takes tokens, into debt if need be.

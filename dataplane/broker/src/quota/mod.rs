@@ -71,6 +71,9 @@ pub struct Exceeded {
     pub quota: u64,
     /// When to come back.
     pub wait: Duration,
+    /// For how long the connection is left alone, whatever its client does: those that were refused come back one after the other, as the rate
+    /// lets them in, and not all for one place.
+    pub pause: Duration,
 }
 
 impl std::fmt::Display for Exceeded {
@@ -90,6 +93,9 @@ impl std::fmt::Display for Exceeded {
 pub const SHARE_VALID_US: u64 = 2 * limits::QUOTA_TALLY_MS * 1_000;
 
 impl Exceeded {
+    /// How long a connection is left alone at most.
+    pub const PAUSE_MAX: Duration = Duration::from_millis(limits::QUOTA_PAUSE_MS_MAX);
+
     /// Can the same request succeed if it only waits?
     #[must_use]
     pub const fn passes(&self) -> bool {

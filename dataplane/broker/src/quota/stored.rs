@@ -56,7 +56,15 @@ impl StoredBytes {
             let current = stored.total();
             if current.saturating_add(bytes) > quota {
                 let wait = Duration::from_millis(limits::QUOTA_STORED_RETRY_MS);
-                return Err(Exceeded { limit: Limit::StoredBytes, scope, current, allowed: quota, quota, wait });
+                return Err(Exceeded {
+                    limit: Limit::StoredBytes,
+                    scope,
+                    current,
+                    allowed: quota,
+                    quota,
+                    wait,
+                    pause: Exceeded::PAUSE_MAX,
+                });
             }
             counted[place] = Some(stored);
         }

@@ -23,11 +23,13 @@ struct Meter {
     asked: [u64; RATES.len()],
     /// What the leader gave, and until when that holds.
     given: Option<(Share, u64)>,
+    /// Until when the connection that was refused last is left alone.
+    paused_until_us: u64,
 }
 
 impl Meter {
     fn new(record: &Arc<QuotaRecord>) -> Self {
-        Self { record: Arc::clone(record), buckets: [None; RATES.len()], asked: [0; RATES.len()], given: None }
+        Self { record: Arc::clone(record), buckets: [None; RATES.len()], asked: [0; RATES.len()], given: None, paused_until_us: 0 }
     }
 
     fn scope(&self) -> QuotaScope {
@@ -63,10 +65,19 @@ impl Meter {
             if wait_us > 0 && worst.is_none_or(|worst| worst.wait < wait) {
                 let quota = self.record.quota.get(RATES[at]).unwrap_or_default();
                 let (current, allowed) = (bucket.used(rate), rate / MICRO);
-                worst = Some(Exceeded { limit: RATES[at], scope: self.scope(), current, allowed, quota, wait });
+                let pause = Bucket::takes(rate, tokens);
+                worst = Some(Exceeded { limit: RATES[at], scope: self.scope(), current, allowed, quota, wait, pause });
             }
         }
         worst
+    }
+
+    /// For how long one more connection is left alone: as long as it must wait anyway, and behind all that were refused before it.
+    fn queue_up(&mut self, exceeded: &Exceeded, now_us: u64) -> Duration {
+        let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let latest_us = now_us.saturating_add(us(Exceeded::PAUSE_MAX));
+        self.paused_until_us = self.paused_until_us.max(now_us).saturating_add(us(exceeded.pause)).min(latest_us);
+        Duration::from_micros(self.paused_until_us - now_us).max(exceeded.wait).min(Exceeded::PAUSE_MAX)
     }
 
     /// Counts what was asked for, whatever became of it.
@@ -174,7 +185,11 @@ impl TenantLimits {
             meters.iter_mut().flatten().for_each(|meter| meter.ask(wanted));
         }
         match refusal {
-            Some(exceeded) => Err(exceeded),
+            Some(exceeded) => {
+                let of = meters.iter_mut().flatten().find(|meter| meter.scope() == exceeded.scope);
+                let pause = of.map_or(exceeded.wait, |meter| meter.queue_up(&exceeded, now_us));
+                Err(Exceeded { pause, ..exceeded })
+            }
             None if must_take => {
                 meters.iter_mut().flatten().for_each(|meter| meter.take(wanted, nodes, now_us));
                 Ok(())
@@ -266,7 +281,7 @@ impl Quotas {
             return Ok(Some(held));
         }
         let wait = Duration::from_millis(limits::QUOTA_PAUSE_MS_MAX);
-        Err(Exceeded { limit: Limit::ParkedPolls, scope: QuotaScope::Tenant, current, allowed, quota, wait })
+        Err(Exceeded { limit: Limit::ParkedPolls, scope: QuotaScope::Tenant, current, allowed, quota, wait, pause: wait })
     }
 
     /// What this node was asked for since the last call, by tenant and topic; in millionths. Nothing is told of what nobody asked for.

@@ -160,3 +160,18 @@ proptest! {
         prop_assert!(taken <= came + rate.max(50) + 1, "{taken} of {came}, {given_back} given back");
     }
 }
+
+#[test]
+fn connections_that_are_refused_come_back_one_after_the_other_and_none_is_left_alone_for_long() {
+    let (view, quotas) = (view(Some(messages(100)), None), Quotas::default());
+    let records = Records::of(&view, &tenant(), None);
+    quotas.take(&records, &Use::produced(100, 0), 0).expect("a burst");
+    let refused = || quotas.take(&records, &Use::produced(1, 0), 0).expect_err("over the limit");
+    let pauses: Vec<u128> = (0..50).map(|_| refused().pause.as_millis()).collect();
+    assert!(pauses.is_sorted() && pauses[0] == 10 && pauses[49] == 500, "{pauses:?}");
+    assert!((0..200).all(|_| refused().pause <= Exceeded::PAUSE_MAX));
+    // Nobody has come for a while: the next is not behind those of before.
+    let late = 10_000_000;
+    quotas.take(&records, &Use::produced(100, 0), late).expect("a burst");
+    assert_eq!(quotas.take(&records, &Use::produced(1, 0), late).expect_err("over the limit").pause.as_millis(), 10);
+}
