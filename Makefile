@@ -12,8 +12,9 @@ ARGS ?=
 RUNS ?= 1
 BENCH_LONG := parked-polls idle-partitions start-backlog stalled-disk
 BENCH_CLUSTER := cluster-latency leader-killed three-nodes batches-elsewhere move-1gib owner-down cluster-idle
+BENCH_TENANTS := secured-ratio isolation logins revocation
 
-.PHONY: help dev cluster test lint fmt bench bench-long bench-cluster sim sabotage chaos soak fuzz docs rocksdb tools tools-test
+.PHONY: help dev cluster test lint fmt bench bench-long bench-cluster bench-tenants sim sabotage chaos soak fuzz docs rocksdb tools tools-test
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -48,6 +49,10 @@ bench-long: rocksdb ## the scenarios that take minutes: parked polls, idle parti
 bench-cluster: rocksdb ## three nodes on this machine: latency, a killed leader, throughput beside one node, a partition of 1 GiB that moves, an owner that is down, idleness (RUNS=1)
 	cargo build --locked --release --package veena --package veena-loadtest-driver
 	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_CLUSTER) --runs $(RUNS) $(ARGS)
+
+bench-tenants: rocksdb ## what security costs, tenants beside each other, 500 logins at once, rights taken away from who waits (RUNS=1)
+	cargo build --locked --release --package veena --package veena-loadtest-driver
+	$(CARGO_TARGET_DIR)/release/veena-bench bench $(BENCH_TENANTS) --runs $(RUNS) $(ARGS)
 
 sim: rocksdb ## simulated crashes over many seeds (SEEDS=200) of one node or, NODES=3, of several on one network, after a look that one seed gives one trace
 	cargo run --locked --package veena-loadtest-sim -- meta --nodes $(NODES) --seed 1

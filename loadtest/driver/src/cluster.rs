@@ -43,11 +43,15 @@ pub fn env_among(peer: SocketAddr, known: &[(String, SocketAddr)]) -> Vec<(Strin
 /// # Errors
 /// It does not answer.
 pub async fn members(nodes: &[NodeProcess], at: usize) -> anyhow::Result<Vec<Member>> {
-    asker(nodes, at).members().await
+    asker(nodes, at, None).members().await
 }
 
-fn asker(nodes: &[NodeProcess], at: usize) -> Client {
-    Client::new(nodes[at].addr()).with_timeout(LOOK_PATIENCE)
+fn asker(nodes: &[NodeProcess], at: usize, line: Option<&str>) -> Client {
+    let client = Client::new(nodes[at].addr()).with_timeout(LOOK_PATIENCE);
+    match line {
+        Some(line) => client.signed_in(line),
+        None => client,
+    }
 }
 
 /// Waits until every node is ready, sees every other, and names the same leader. Answers who leads.
@@ -55,9 +59,17 @@ fn asker(nodes: &[NodeProcess], at: usize) -> Client {
 /// # Errors
 /// They are not before `deadline`; the error says what is missing.
 pub async fn settled(nodes: &mut [NodeProcess], deadline: Duration) -> anyhow::Result<usize> {
+    settled_as(nodes, None, deadline).await
+}
+
+/// As [`settled`], of nodes that ask who one is: an operator, by this `Authorization` line.
+///
+/// # Errors
+/// As [`settled`].
+pub async fn settled_as(nodes: &mut [NodeProcess], line: Option<&str>, deadline: Duration) -> anyhow::Result<usize> {
     let started = Instant::now();
     loop {
-        let missing = match look(nodes).await {
+        let missing = match look(nodes, line).await {
             Ok(leader) => return Ok(leader),
             Err(missing) => missing,
         };
@@ -71,12 +83,12 @@ pub async fn settled(nodes: &mut [NodeProcess], deadline: Duration) -> anyhow::R
     }
 }
 
-async fn look(nodes: &[NodeProcess]) -> anyhow::Result<usize> {
+async fn look(nodes: &[NodeProcess], line: Option<&str>) -> anyhow::Result<usize> {
     let mut leaders = Vec::new();
     for at in 0..nodes.len() {
-        let ready = asker(nodes, at).get("/readyz").await.with_context(|| name(at))?;
+        let ready = asker(nodes, at, line).get("/readyz").await.with_context(|| name(at))?;
         ensure!(ready.status == 200, "{} is not ready: {}", name(at), String::from_utf8_lossy(&ready.body));
-        let members = members(nodes, at).await.with_context(|| name(at))?;
+        let members = asker(nodes, at, line).members().await.with_context(|| name(at))?;
         ensure!(members.len() == nodes.len(), "{} knows {} members", name(at), members.len());
         for member in &members {
             ensure!(member.status == "alive" && member.voter == Some(true), "{} is told by {}: {member:?}", member.id, name(at));

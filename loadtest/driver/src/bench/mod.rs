@@ -8,6 +8,7 @@ mod idle;
 mod isolation;
 mod limits;
 mod loaded;
+mod logins;
 mod parked;
 mod partitions;
 mod reads;

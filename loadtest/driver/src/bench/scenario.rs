@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loaded::{Bench, MESSAGE_BYTES, warm_up};
 use super::report::Row;
 use super::server::{Kind, Server, TOPIC};
-use super::{Options, backlog, cluster, flush, half, idle, isolation, parked, partitions, reads, secured, slow, stalled};
+use super::{Options, backlog, cluster, flush, half, idle, isolation, logins, parked, partitions, reads, secured, slow, stalled};
 use crate::api::NewTopic;
 use crate::load::{ConsumeAck, Cycle, CycleBatch, Pace, ProduceBatch, ProduceOne};
 use crate::recorder::Recorder;
@@ -53,6 +53,8 @@ enum What {
     Move,
     OwnerDown,
     ClusterIdle,
+    Logins,
+    Revocation,
 }
 
 const fn usual(name: &'static str, what: What, about: &'static str) -> Scenario {
@@ -103,6 +105,8 @@ pub const SCENARIOS: &[Scenario] = &[
     special("move-1gib", What::Move, "a partition of 1 GiB moves to another node under load, several times: how long nobody serves it"),
     special("owner-down", What::OwnerDown, "three nodes, one down while messages for it go on coming; an hour made short"),
     special("cluster-idle", What::ClusterIdle, "three nodes, 1,000 topics of 3 partitions, nothing going on"),
+    special("logins", What::Logins, "500 sign in for the first time at once: memory, and what others notice"),
+    special("revocation", What::Revocation, "three nodes: polls whose right is taken away at another node, until they are cut"),
 ];
 
 impl Scenario {
@@ -158,6 +162,8 @@ impl Scenario {
             What::Move => cluster::move_1gib(options).await?,
             What::OwnerDown => return cluster::owner_down(options).await,
             What::ClusterIdle => cluster::idle(options).await?,
+            What::Logins => return logins::measure(options).await,
+            What::Revocation => cluster::revocation(options).await?,
         };
         Ok(vec![Row { name: self.name.to_owned(), about: self.about.to_owned(), ..row }])
     }

@@ -102,6 +102,15 @@ impl Server {
         Ok(())
     }
 
+    /// The node ends cleanly and starts anew, with what is on disk.
+    pub(super) async fn start_again(&mut self) -> anyhow::Result<()> {
+        if let Running::Veena(node) = &mut self.running {
+            node.stop(Duration::from_secs(30)).await?;
+            node.start_again().await?;
+        }
+        Ok(())
+    }
+
     pub(super) fn pid(&self) -> u32 {
         match &self.running {
             Running::Yardstick(process) => process.pid(),

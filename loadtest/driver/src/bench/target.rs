@@ -95,6 +95,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     .into_iter()
     .chain(endurance(&m))
     .chain(cluster(&m))
+    .chain(tenants(&m))
     .flatten()
     .collect()
 }
@@ -174,6 +175,27 @@ fn cluster(m: &Medians<'_>) -> Vec<Option<Target>> {
     targets
 }
 
+/// What whoever is signed in may notice of those who sign in: beyond the noise of a machine that both share.
+const LOGINS_FACTOR: f64 = 2.0;
+/// Within this a right that was taken away is gone at every node that is in contact, also for who waits.
+const REVOKED_MS: f64 = 5_000.0;
+
+/// What a node must reach whom many share.
+fn tenants(m: &Medians<'_>) -> Vec<Option<Target>> {
+    let factor = |figure| m.get("logins-none", figure).map(|ms| LOGINS_FACTOR * ms);
+    vec![
+        below("500 logins: memory beyond base, of permits x 19 MiB + slack", m.get("logins", "rss_share"), Some(1.0)),
+        below("500 logins: produce p99 in ms, 2 x without", m.get("logins", "produce_p99_ms"), factor("produce_p99_ms")),
+        below("500 logins: consume and ack p99 in ms, 2 x without", m.get("logins", "consume_p99_ms"), factor("consume_p99_ms")),
+        exactly("500 logins: let in", m.get("logins", "let_in"), 500.0),
+        exactly("500 logins: other answers, or none", m.get("logins", "odd_answers"), 0.0),
+        exactly("500 logins: errors of others", m.get("logins", "errors"), 0.0),
+        below("revocation: p99 in ms until a parked poll is cut", m.get("revocation", "p99_ms"), Some(REVOKED_MS)),
+        exactly("revocation: polls that stay open", m.get("revocation", "still_open"), 0.0),
+        exactly("revocation: polls that end another way", m.get("revocation", "odd_answers"), 0.0),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,6 +223,13 @@ mod tests {
         let row = |name, p99| Row::new(name, "").with("rate", 500.0).with("p99_ms", p99).with("errors", 0.0);
         let missed = |p99| targets(&[row("owner-up", 3.0), row("owner-down", p99)]).iter().filter(|target| !target.is_reached).count();
         assert_eq!((missed(7.9), missed(8.1)), (0, 1));
+    }
+
+    #[test]
+    fn logins_are_held_against_the_same_load_without_them() {
+        let row = |name, p99| Row::new(name, "").with("produce_p99_ms", p99);
+        let missed = |p99| targets(&[row("logins-none", 3.0), row("logins", p99)]).iter().filter(|target| !target.is_reached).count();
+        assert_eq!((missed(5.9), missed(6.1)), (0, 1));
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl LoadClient for ProduceOne {
 pub struct ConsumeAck {
     consume: RequestBytes,
     ack: String,
+    line: Option<String>,
     finder: Finder<'static>,
 }
 
@@ -88,8 +89,15 @@ impl ConsumeAck {
         Self {
             consume: RequestBytes::get(&format!("/v1/topics/{topic}/consume?wait={wait_ms}ms")),
             ack: format!("/v1/topics/{topic}/ack?receipt_handle="),
+            line: None,
             finder: Finder::new(b"\"receipt_handle\":\"").into_owned(),
         }
+    }
+
+    /// Signs in with this `Authorization` line.
+    #[must_use]
+    pub fn signed_in(self, line: &str) -> Self {
+        Self { consume: self.consume.with_header(line), line: Some(line.to_owned()), ..self }
     }
 
     /// True if a message came.
@@ -104,7 +112,10 @@ impl ConsumeAck {
         }
         meter.answered(start, &answer, true);
         let handle = handles(&self.finder, answer.body).next().context("a message without a receipt handle")?;
-        let request = RequestBytes::post(&format!("{}{}", self.ack, escape(handle)), b"");
+        let mut request = RequestBytes::post(&format!("{}{}", self.ack, escape(handle)), b"");
+        if let Some(line) = &self.line {
+            request = request.with_header(line);
+        }
         let start = meter.start();
         let answer = connection.exchange(request.as_bytes()).await?;
         let is_acked = answer.status == 204;

@@ -6,6 +6,7 @@ mod latency;
 mod leader;
 mod moving;
 mod rates;
+mod revocation;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,14 +16,15 @@ use memchr::memmem;
 use tempfile::TempDir;
 
 use super::Options;
-use super::server::{lag_and_ledger, node_config};
+use super::secured::basic;
+use super::server::{ADMIN_PASSWORD, lag_and_ledger, node_config};
 use crate::api::{Client, NewTopic};
 use crate::cluster::{self, NODES, name};
 use crate::http::Answer;
 use crate::node::{NodeProcess, free_addr};
 
 pub(super) use {down::measure as owner_down, idle::measure as idle, latency::measure as latency, leader::measure as leader_killed};
-pub(super) use {moving::measure as move_1gib, rates::batches_elsewhere, rates::three_nodes};
+pub(super) use {moving::measure as move_1gib, rates::batches_elsewhere, rates::three_nodes, revocation::measure as revocation};
 
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the nodes may take to be one cluster.
@@ -39,12 +41,28 @@ fn is_refused(answer: &Answer<'_>) -> bool {
 struct Cluster {
     nodes: Vec<NodeProcess>,
     clients: Vec<Client>,
+    /// As whom the clients sign in, if nodes ask.
+    line: Option<String>,
     dir: TempDir,
 }
 
 impl Cluster {
     /// Three nodes, all of which vote.
     async fn start(options: &Options) -> anyhow::Result<Self> {
+        Self::start_as(options, None).await
+    }
+
+    /// The same, asking everybody who they are; the clients are the root admin.
+    async fn start_secured(options: &Options) -> anyhow::Result<Self> {
+        let mut options = options.clone();
+        options.node_env.extend([
+            ("VEENA_SECURITY_ENABLED".to_owned(), "true".to_owned()),
+            ("VEENA_ADMIN_PASSWORD".to_owned(), ADMIN_PASSWORD.to_owned()),
+        ]);
+        Self::start_as(&options, Some(basic("admin", ADMIN_PASSWORD))).await
+    }
+
+    async fn start_as(options: &Options, line: Option<String>) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir_in(&options.dir).context("no directory for data")?;
         // One number is free over TCP, for clients, and hardly ever taken over UDP, for nodes.
         let addrs = (0..NODES).map(|_| free_addr()).collect::<anyhow::Result<Vec<_>>>()?;
@@ -54,15 +72,19 @@ impl Cluster {
             config.env.extend(cluster::env(&addrs, at));
             nodes.push(NodeProcess::start_on(config, *addr).await.with_context(|| name(at))?);
         }
-        let clients = addrs.into_iter().map(Client::new).collect();
-        let mut cluster = Self { nodes, clients, dir };
+        let signed_in = |client: Client| match &line {
+            Some(line) => client.signed_in(line),
+            None => client,
+        };
+        let clients = addrs.into_iter().map(|addr| signed_in(Client::new(addr))).collect();
+        let mut cluster = Self { nodes, clients, line, dir };
         cluster.settled().await?;
         Ok(cluster)
     }
 
     /// Waits until all nodes agree; answers who leads.
     async fn settled(&mut self) -> anyhow::Result<usize> {
-        cluster::settled(&mut self.nodes, WHOLE_WITHIN).await
+        cluster::settled_as(&mut self.nodes, self.line.as_deref(), WHOLE_WITHIN).await
     }
 
     /// Where the nodes at these places are reached, and what their processes are.
