@@ -1,4 +1,4 @@
-//! How many password hashes are computed at once, whoever asks: each takes 19 MiB and a core.
+//! How many password hashes are computed at once, whoever asks: each takes 19 MiB and a core. And of that core what others leave.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub(crate) struct Permits {
     running: Arc<Semaphore>,
     line: Arc<Semaphore>,
     memories: Arc<Memories>,
+    #[cfg(test)]
+    computed: std::sync::atomic::AtomicUsize,
 }
 
 impl Default for Permits {
@@ -71,6 +73,8 @@ impl Default for Permits {
             running: Arc::new(Semaphore::new(limits::PASSWORD_COMPUTATIONS_MAX)),
             line: Arc::new(Semaphore::new(limits::PASSWORD_CHECKS_MAX)),
             memories: Arc::default(),
+            #[cfg(test)]
+            computed: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 }
@@ -97,19 +101,46 @@ impl Permits {
         let turn = Arc::clone(&self.running).acquire_owned();
         let turn = tokio::time::timeout(Duration::from_millis(limits::PASSWORD_WAIT_MS_MAX), turn).await;
         let permit = turn.map_err(|_| NotComputed::Busy)?.map_err(|_| NotComputed::Unavailable)?;
+        #[cfg(test)]
+        self.computed.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         let memories = Arc::clone(&self.memories);
         let computed = tokio::task::spawn_blocking(move || {
             // Dropped in reverse order, whatever happens: the memory is back before anybody else's turn comes.
             let _held = (permit, place);
             let mut lent = memories.lend();
-            work(lent.memory.as_mut().expect("invariant: taken only when it goes back"))
+            let memory = lent.memory.as_mut().expect("invariant: taken only when it goes back");
+            // In a thread of its own, which ends with it: a thread that has stepped back may not come forward again. To start one takes less than
+            // a hundredth of the computation.
+            let runtime = tokio::runtime::Handle::current();
+            std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().name("password".to_owned()).spawn_scoped(scope, || {
+                    step_back();
+                    // Its clock is the runtime's, which tests pause.
+                    let _entered = runtime.enter();
+                    work(memory)
+                });
+                thread.ok().and_then(|thread| thread.join().ok()).ok_or(NotComputed::Unavailable)
+            })
         });
-        computed.await.map_err(|_| NotComputed::Unavailable)
+        computed.await.map_err(|_| NotComputed::Unavailable)?
     }
+}
+
+/// Leaves the cores to whoever needs them at the moment: those who sign in do not hold up those who have. What is left to this thread beside one
+/// that does nothing but compute is a tenth.
+fn step_back() {
+    const NICER_BY: i32 = 10;
+    // Where it is not allowed, it goes on as it is.
+    let _now = rustix::process::nice(NICER_BY);
 }
 
 #[cfg(test)]
 impl Permits {
+    /// How many computations were begun.
+    pub(crate) fn computed(&self) -> usize {
+        self.computed.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
     /// Every turn there is, once nothing is computed.
     pub(crate) async fn all_turns(&self) -> OwnedSemaphorePermit {
         let all = u32::try_from(limits::PASSWORD_COMPUTATIONS_MAX).expect("small");
@@ -125,6 +156,24 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn whoever_computes_steps_back_and_takes_no_other_thread_with_it() {
+        let nice = || rustix::process::getpriority_process(None).expect("known");
+        let (permits, before) = (Permits::default(), nice());
+        // The system knows nothing nicer than 19.
+        let nicer = (before + 10).min(19);
+        for _ in 0..2 {
+            let place = permits.try_join().expect("room");
+            assert_eq!(permits.compute(place, move |_| nice()).await, Ok(nicer));
+            assert_eq!(tokio::task::spawn_blocking(nice).await.expect("it ends"), before);
+        }
+        assert_eq!(nice(), before);
+        let place = permits.try_join().expect("room");
+        let crashed = permits.compute(place, move |_| if before < 100 { panic!("a crash") } else { 0 }).await;
+        assert_eq!(crashed, Err(NotComputed::Unavailable));
+        assert_eq!(permits.memories.made.load(Ordering::SeqCst), 1, "its memory is back");
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn no_more_than_the_permits_run_at_once_also_when_callers_go_away() {
