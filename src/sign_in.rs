@@ -76,7 +76,7 @@ impl SignIn {
     /// every command.
     fn held(&self) -> Result<Option<Held>, Failure> {
         let usage = |text: String| Err(Failure::Usage(text));
-        let and_user = |flag: &str| usage(format!("{flag} is given, and a user is named (-u or VEENA_USER): say one of them"));
+        let and_user = |flag: &str| usage(format!("{flag} is given, and a user is named with -u: say one of them"));
         let token = |path: &str| from_file(path, "token", limits::TOKEN_BYTES_MAX).map(|token| Some(Held::Token(token)));
         match (&self.key_file, &self.token_file, self.user()) {
             (Some(_), Some(_), _) => usage("--key-file and --token-file are given: say one of them".to_owned()),
@@ -193,9 +193,10 @@ fn ask(question: &str) -> Result<Option<Secret>, Failure> {
     if !stdin.is_terminal() {
         return Ok(None);
     }
+    // Nobody types before they are asked, and then nothing is shown.
+    let hidden = Hidden::begin(&stdin)?;
     eprint!("{question}");
     io::stderr().flush()?;
-    let hidden = Hidden::begin(&stdin)?;
     let mut input = stdin.lock();
     // A terminal hands over a line at a time.
     let line = input.fill_buf()?.to_vec();

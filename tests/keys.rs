@@ -153,11 +153,17 @@ async fn accounts_and_keys_are_handled_from_the_command_line_and_a_key_is_no_wor
             .starts_with("the user admin, of the tenant default, may do everything, for good")
     );
 
-    let (code, said) = veena(&node, root, &format!("whoami {from_file}")).await.expect_err("two at once");
-    assert!(code == 2 && said.contains("--key-file") && said.contains("VEENA_USER"), "{said}");
+    assert_eq!(veena(&node, root, &format!("whoami {from_file}")).await.expect("a flag comes before VEENA_USER"), told);
+    let (code, said) = veena(&node, root, &format!("whoami -u admin {from_file}")).await.expect_err("two at once");
+    assert!(code == 2 && said.contains("--key-file") && said.contains("-u"), "{said}");
     std::fs::write(&file, "veena_sk_\u{1}").expect("written");
     let (code, said) = veena(&node, &[], &format!("whoami {from_file}")).await.expect_err("no key");
     assert!(code == 2 && said.contains("is none"), "{said}");
+    let secret = dir.path().join("password");
+    std::fs::write(&secret, "canary-of-ci").expect("written");
+    let (_, said) =
+        veena(&node, root, &format!("user add ci --new-password-file {}", secret.display())).await.expect_err("it is an account's");
+    assert!(said.contains("a user or a service account of this name already exists (status 409)"), "{said}");
     assert_eq!(veena(&node, root, "account grant ci --nothing").await.expect("taken away"), "ci may do nothing\n");
     assert_eq!(veena(&node, root, &format!("key rm ci {id}")).await.expect("deleted"), format!("deleted the key {id} of ci\n"));
     let (code, said) = veena(&node, by_key, "whoami").await.expect_err("deleted");

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use veena_client::bodies::{CreateTopic, CreateUser, Grant, SetGrants, SetPassword};
 use veena_client::{Client, ClientError, ProduceOptions};
@@ -123,6 +124,72 @@ async fn a_password_that_was_made_up_is_in_a_file_and_no_log_and_a_lost_one_is_s
     node.start_again().await.expect("it starts");
     root_of(&node, "canary-of-root").await;
     assert_eq!(status(as_user(&node, "admin", &password).users().await), Some(401));
+    node.stop(STOP_DEADLINE).await.expect("a clean stop");
+    assert_no_canary(&node);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_security_off_makes_the_root_admin_who_signs_in_once_it_is_on() {
+    let dir = scratch();
+    let config = with(NodeConfig::in_dir(Path::new(BIN), dir.path()), "VEENA_SECURITY_ENABLED", "false");
+    let mut node = NodeProcess::start(config).await.expect("a node starts");
+    let file = node.config().data_dir.join("admin-password");
+    let nobody = Client::new(&format!("http://{}", node.addr())).expect("an address");
+    until("the root admin is there", || async { nobody.user("admin").await.is_ok_and(|admin| admin.root) }).await;
+    let password = std::fs::read_to_string(&file).expect("kept").trim_end().to_owned();
+    assert_eq!(logs::unexpected(&node.config().log, &[]).expect("a log"), Vec::<String>::new(), "nobody has to do anything yet");
+    node.stop(STOP_DEADLINE).await.expect("a clean stop");
+    *node.config_mut() = secured(node.config().clone());
+    node.start_again().await.expect("it starts");
+    root_of(&node, &password).await;
+    node.stop(STOP_DEADLINE).await.expect("a clean stop");
+    assert!(!log_of(node.config()).contains(&password));
+}
+
+/// Runs a command on a terminal, and types each answer once its question is there; what was to be seen.
+async fn typed(node: &NodeProcess, line: &str, answers: &[(&str, &str)]) -> String {
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &format!("{BIN} {line}"), "/dev/null"]);
+    command.env("VEENA_ADDR", format!("http://{}", node.addr())).env_remove("VEENA_USER").env_remove("VEENA_PASSWORD");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("script (util-linux) is there");
+    let (mut stdin, mut stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let mut seen = Vec::new();
+    let mut from = 0;
+    for (question, answer) in answers {
+        let asked = async {
+            while !String::from_utf8_lossy(&seen[from..]).contains(question) {
+                assert!(
+                    stdout.read_buf(&mut seen).await.expect("output") > 0,
+                    "it has ended without {question:?}: {}",
+                    String::from_utf8_lossy(&seen)
+                );
+            }
+        };
+        tokio::time::timeout(DEADLINE, asked).await.expect("it asks in time");
+        from = seen.len();
+        stdin.write_all(format!("{answer}\n").as_bytes()).await.expect("it reads");
+    }
+    tokio::time::timeout(DEADLINE, stdout.read_to_end(&mut seen)).await.expect("it ends in time").expect("output");
+    String::from_utf8_lossy(&seen).replace("\r\n", "\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_asked_for_on_a_terminal_which_does_not_show_it() {
+    let dir = scratch();
+    let config = secured(NodeConfig::in_dir(Path::new(BIN), dir.path()));
+    let mut node = NodeProcess::start(with(config, "VEENA_ADMIN_PASSWORD", "canary-of-root")).await.expect("a node starts");
+    root_of(&node, "canary-of-root").await;
+    let own = ("Password of admin: ", "canary-of-root");
+    let told = typed(&node, "user ls -u admin", &[own]).await;
+    assert_eq!(told, "Password of admin: \nUSER   MAY\nadmin  do everything, for good\n");
+    let new = [own, ("New password of joe: ", "canary-of-joe"), ("The same again: ", "canary-of-joe")];
+    let told = typed(&node, "user add joe -u admin", &new).await;
+    assert!(told.contains("created joe, who may do nothing") && !told.contains("canary"), "{told}");
+    let other = [own, ("New password of ann: ", "canary-of-joe"), ("The same again: ", "canary-of-ann")];
+    let told = typed(&node, "user add ann -u admin", &other).await;
+    assert!(told.contains("the two are not the same") && !told.contains("canary"), "{told}");
+    let told = typed(&node, "user rm joe -u admin", &[own, ("Delete the user joe?", "n")]).await;
+    assert!(told.contains("not deleted"), "{told}");
     node.stop(STOP_DEADLINE).await.expect("a clean stop");
     assert_no_canary(&node);
 }

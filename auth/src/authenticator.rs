@@ -5,21 +5,26 @@
 //! 1. [`crate::basic`] reads the header; the caller looks the user up in its catalog and hands in the stored hash,
 //! 2. `verified` knows the same credentials, right or wrong, from a check before,
 //! 3. a check of the same credentials that is under way is waited for: any number of requests cost one computation,
-//! 4. `throttle` refuses users with too many failures,
-//! 5. `permits` lets it compute, or tells it to come back.
+//! 4. `permits` has a place in the line for it, or tells it to come back,
+//! 5. `throttle` refuses users, and addresses, with too many failures.
 //!
-//! A name that is no user's costs a computation too, so that it takes the time of one that is. Whether a user exists never changes steps 1
-//! and 5; a user with failures is throttled and a stranger is not (http-contract 1.0), for a table of strangers would have no bound.
+//! A name that is no user's goes the same way, step by step: it is held against the hash of nobody, costs a computation once, is remembered, and
+//! is throttled (http-contract 1.0 speaks of users alone; then the sixth wrong password would tell who is one). So neither an answer nor the time
+//! it takes says whether there is such a user. All that is remembered is bounded. Strangers take a bounded part of the line, for there is no
+//! bound to names; whoever fills it learns of one name a time whether it is a stranger's, and fails for it.
+//!
+//! What nobody can be called (`joe@ACME`) is refused at once, as a header that cannot be read is: that it is nobody's is known.
 //!
 //! What was found is written down where it was computed. So a caller that goes away neither escapes its failure nor costs others theirs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use veena_contract::limits;
 
@@ -125,7 +130,7 @@ impl Authenticator {
         })))
     }
 
-    /// Who sends this `Authorization` header? `lookup` says what is stored for a user, `None` for a name that is no user's; whoever cannot
+    /// Who sends this `Authorization` header, `from` there? `lookup` says what is stored for a user, `None` for a name that is no user's; whoever cannot
     /// know must not ask. It is called at once, or not at all.
     ///
     /// # Errors
@@ -133,20 +138,16 @@ impl Authenticator {
     pub async fn authenticate(
         &self,
         header: Option<&[u8]>,
+        from: Option<IpAddr>,
         lookup: impl FnOnce(&Actor) -> Option<PasswordHash>,
     ) -> Result<Actor, AuthError> {
         let credentials = Credentials::parse(header.ok_or(AuthError::Missing)?).map_err(|error| match error {
             InvalidBasic::OtherScheme => AuthError::Missing,
             InvalidBasic::Malformed => AuthError::Wrong,
         })?;
-        let actor = credentials.actor();
-        let hash = actor.as_ref().and_then(lookup);
-        // What no tenant is called has no users: their check comes to no, and takes as long.
-        let Some(actor) = actor else {
-            self.check_stranger(credentials.password).await?;
-            return Err(AuthError::Wrong);
-        };
-        self.check(&actor, credentials.password, hash.as_ref()).await?;
+        let actor = credentials.actor().ok_or(AuthError::Wrong)?;
+        let hash = lookup(&actor);
+        self.check(&actor, from, credentials.password, hash.as_ref()).await?;
         Ok(actor)
     }
 
@@ -155,15 +156,23 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`AuthError`].
-    pub async fn check(&self, actor: &Actor, password: Password, hash: Option<&PasswordHash>) -> Result<(), AuthError> {
-        let is_right = match hash {
-            None => self.check_stranger(password).await?,
-            Some(hash) => match self.0.board(actor, password, hash)? {
-                Boarded::Known(is_right) => is_right,
-                Boarded::Waits(check) => check.await?,
-            },
+    pub async fn check(
+        &self,
+        actor: &Actor,
+        from: Option<IpAddr>,
+        password: Password,
+        hash: Option<&PasswordHash>,
+    ) -> Result<(), AuthError> {
+        let is_right = match self.0.board(actor, from, password, hash)? {
+            Boarded::Known(is_right) => is_right,
+            Boarded::Waits(check) => check.await?,
         };
-        if is_right { Ok(()) } else { Err(AuthError::Wrong) }
+        // Nobody is nobody, whatever they send.
+        if !is_right || hash.is_none() {
+            return Err(AuthError::Wrong);
+        }
+        self.0.throttle.signed_in(actor, from, self.0.now_ms());
+        Ok(())
     }
 
     /// What does this token say, if this issuer has signed it, and it is good now?
@@ -192,20 +201,6 @@ impl Authenticator {
         let place = self.0.permits.try_join()?;
         Ok(self.0.permits.compute(place, move |memory| hash.verify_in(&password, memory)).await??)
     }
-
-    /// Takes the time of a check, and comes to no.
-    async fn check_stranger(&self, password: Password) -> Outcome {
-        let stranger = Arc::clone(&self.0.strangers).try_acquire_owned().map_err(|_| AuthError::Throttled { retry_after: RETRY })?;
-        let place = self.0.permits.try_join()?;
-        let nobody = self.0.nobody.clone();
-        let work = move |memory: &mut Memory| {
-            let computed = nobody.verify_in(&password, memory);
-            drop(stranger);
-            computed
-        };
-        self.0.permits.compute(place, work).await??;
-        Ok(false)
-    }
 }
 
 enum Boarded {
@@ -221,6 +216,8 @@ struct Passenger {
     mac: Mac,
     attempt: Attempt,
     place: Place,
+    /// A place among strangers, if it is one.
+    stranger: Option<OwnedSemaphorePermit>,
 }
 
 impl Core {
@@ -229,7 +226,14 @@ impl Core {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn board(self: &Arc<Self>, actor: &Actor, password: Password, hash: &PasswordHash) -> Result<Boarded, AuthError> {
+    fn board(
+        self: &Arc<Self>,
+        actor: &Actor,
+        from: Option<IpAddr>,
+        password: Password,
+        stored: Option<&PasswordHash>,
+    ) -> Result<Boarded, AuthError> {
+        let hash = stored.unwrap_or(&self.nobody);
         let mac = self.verified.mac(actor, &password, hash);
         let now_ms = self.now_ms();
         if let Some(is_right) = self.verified.look(actor, &mac, now_ms) {
@@ -243,11 +247,13 @@ impl Core {
         if let Some(is_right) = self.verified.look(actor, &mac, now_ms) {
             return Ok(Boarded::Known(is_right));
         }
+        let stranger = || Arc::clone(&self.strangers).try_acquire_owned().map_err(|_| AuthError::Throttled { retry_after: RETRY });
+        let stranger = stored.is_none().then(stranger).transpose()?;
         let place = self.permits.try_join()?;
-        let attempt = self.throttle.begin(actor, now_ms).map_err(|retry_after| AuthError::Throttled { retry_after })?;
+        let attempt = self.throttle.begin(actor, from, now_ms).map_err(|retry_after| AuthError::Throttled { retry_after })?;
         let id = flights.next;
         flights.next += 1;
-        let passenger = Passenger { actor: actor.clone(), password, hash: hash.clone(), mac: mac.copy(), attempt, place };
+        let passenger = Passenger { actor: actor.clone(), password, hash: hash.clone(), mac: mac.copy(), attempt, place, stranger };
         let check = fly(Arc::clone(self), passenger, Landing { core: Arc::clone(self), id }).boxed().shared();
         if let Some(check) = check.downgrade() {
             flights.list.push(Flight { id, mac, check });
@@ -269,7 +275,7 @@ impl Drop for Landing {
 }
 
 async fn fly(core: Arc<Core>, passenger: Passenger, _landing: Landing) -> Outcome {
-    let Passenger { actor, password, hash, mac, attempt, place } = passenger;
+    let Passenger { actor, password, hash, mac, attempt, place, stranger } = passenger;
     let written = Arc::clone(&core);
     let work = move |memory: &mut Memory| {
         let is_right = hash.verify_in(&password, memory)?;
@@ -277,8 +283,9 @@ async fn fly(core: Arc<Core>, passenger: Passenger, _landing: Landing) -> Outcom
         if is_right {
             drop(attempt);
         } else {
-            attempt.failed();
+            attempt.failed(written.now_ms());
         }
+        drop(stranger);
         Ok(is_right)
     };
     core.permits.compute(place, work).await?

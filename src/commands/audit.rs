@@ -80,7 +80,12 @@ async fn verify(global: &Global, file: &str) -> Outcome {
         Unverified::Broken(broken) => failed(name, &broken),
     })?;
     let Some(Verified { tenant, first, last, head }) = good else {
-        return Err(anyhow::anyhow!("there is no record in {name}").into());
+        if global.json {
+            return output::json(&json!({ "records": 0 }));
+        }
+        return output::line(format!(
+            "{name}: 0 records, and nothing is said of any: an export of what was never changed is empty, and so is one that was lost"
+        ));
     };
     if global.json {
         return output::json(&json!({ "tenant": tenant, "first": first, "last": last, "head": head }));

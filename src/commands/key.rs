@@ -65,6 +65,10 @@ pub async fn run(global: &Global, command: KeyCommand) -> Outcome {
         }
         KeyCommand::Ls { account } => {
             let keys = client.keys(&account).await?;
+            let silent = keys.iter().map(|key| key.nodes_silent).max().unwrap_or_default();
+            if silent > 0 {
+                eprintln!("warning: {silent} of the nodes did not say when the keys were last used; it may have been later");
+            }
             if global.json { keys.iter().try_for_each(output::json) } else { list(&keys) }
         }
         KeyCommand::Rm { account, id } => {
@@ -75,14 +79,14 @@ pub async fn run(global: &Global, command: KeyCommand) -> Outcome {
 }
 
 fn list(keys: &[Key]) -> Outcome {
-    let mut rows = vec![["KEY", "CREATED", "EXPIRES", "USED HERE", "MAY AT MOST", "DESCRIPTION"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["KEY", "CREATED", "EXPIRES", "LAST USED", "MAY AT MOST", "DESCRIPTION"].map(str::to_owned).to_vec()];
     rows.extend(keys.iter().map(|key| {
         let expires = match key.expires_at_ms {
             None => "never".to_owned(),
             Some(_) if key.expired => "expired".to_owned(),
             Some(at_ms) => time(at_ms),
         };
-        let used = key.last_used_on_this_node_ms.map_or_else(|| "-".to_owned(), time);
+        let used = key.last_used_ms.map_or_else(|| "-".to_owned(), time);
         let scopes = key.scopes.as_deref().map_or_else(|| "all of it".to_owned(), may);
         vec![key.id.clone(), time(key.created_at_ms), expires, used, scopes, key.description.clone().unwrap_or_default()]
     }));

@@ -76,7 +76,14 @@ impl Cli {
                 }
             }
         }
-        Self::from_arg_matches(&matches)
+        let mut cli = Self::from_arg_matches(&matches)?;
+        // What is said for one command comes before what is in the environment for all.
+        if (cli.global.sign_in.key_file.is_some() || cli.global.sign_in.token_file.is_some())
+            && matches.value_source("user") == Some(ValueSource::EnvVariable)
+        {
+            cli.global.sign_in.user = None;
+        }
+        Ok(cli)
     }
 
     /// The commands, each with the flags that mean something to it: the others are there, since they are of every command, and not shown.

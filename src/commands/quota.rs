@@ -24,7 +24,8 @@ pub enum QuotaCommand {
         /// Which revision this is; one that is not newer than what was applied is refused.
         #[arg(long)]
         revision: Option<u64>,
-        /// The limits: NAME=NUMBER, as in messages_in_per_s=1000 stored_bytes=10000000000.
+        /// The limits: NAME=NUMBER, as in messages_in_per_s=1000. Of a tenant or a topic: messages_in_per_s, bytes_in_per_s, messages_out_per_s,
+        /// bytes_out_per_s, stored_bytes. Of a tenant alone: requests_per_s, topics, partitions, keys, parked_polls.
         #[arg(value_parser = limit, value_name = "LIMIT", required_unless_present = "nothing")]
         limits: Vec<(String, u64)>,
         /// Limit nothing.
@@ -130,5 +131,16 @@ mod tests {
         }
         let both = quota(&[("topics".to_owned(), 3), ("stored_bytes".to_owned(), 9)]).expect("limits");
         assert_eq!(limits(&both).len(), 2);
+    }
+
+    #[test]
+    fn the_help_names_every_limit() {
+        let mut grammar = <crate::commands::Cli as clap::CommandFactory>::command();
+        let quota = grammar.find_subcommand_mut("quota").and_then(|quota| quota.find_subcommand_mut("set")).expect("a command");
+        let help: String = quota.render_long_help().to_string();
+        let words: Vec<&str> = help.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).collect();
+        for limit in veena_contract::Limit::ALL {
+            assert!(words.contains(&limit.as_str()), "{limit} is not in\n{help}");
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! `veena user`: who may do what.
 
 use clap::{Args, Subcommand};
-use veena_client::Client;
 use veena_client::bodies::{CreateUser, Grant, PasswordText, PutUser, SetGrants, SetPassword, User};
+use veena_client::{Client, ClientError};
+
+use veena_contract::{Effect, ErrorCode};
 
 use super::Global;
 use crate::output::{self, Failure, Outcome};
@@ -163,7 +165,7 @@ impl Users {
     async fn one(&self, name: &str) -> Result<User, Failure> {
         match &self.tenant {
             None => Ok(self.client.user(name).await?),
-            Some(_) => self.find(name).await?.ok_or_else(|| Failure::Failed(anyhow::anyhow!("user not found"))),
+            Some(_) => self.find(name).await?.ok_or_else(|| refused(404, ErrorCode::NotFound, "user not found")),
         }
     }
 
@@ -177,7 +179,7 @@ impl Users {
         };
         // What an operator says of a user is said of one that is there, too.
         if self.find(&username).await?.is_some() {
-            return Err(Failure::Failed(anyhow::anyhow!("user already exists")));
+            return Err(refused(409, ErrorCode::AlreadyExists, "user already exists"));
         }
         let body = PutUser { password: Some(password), grants: Some(grants), revision: None };
         Ok(self.client.put_user_of(tenant, &username, &body).await?)
@@ -205,6 +207,12 @@ impl Users {
         self.client.put_user_of(tenant, name, &PutUser { password: Some(new_password), ..PutUser::default() }).await?;
         Ok(())
     }
+}
+
+/// What the server would say if it was asked for one user of a tenant.
+fn refused(status: u16, code: ErrorCode, text: &str) -> Failure {
+    let (status, code, text) = (Some(status), Some(code.as_str().to_owned()), text.to_owned());
+    ClientError { status, code, effect: Effect::None, is_retryable: false, text, retry_after: None }.into()
 }
 
 /// What makes no sense is told before anybody is asked for a password.

@@ -41,7 +41,12 @@ fn new() -> Authenticator {
 
 impl Authenticator {
     async fn login(&self, name: &str, password: &str, stored: Option<&PasswordHash>) -> Result<Actor, AuthError> {
-        self.authenticate(Some(&header(name, password)), |_| stored.cloned()).await
+        self.login_from(None, name, password, stored).await
+    }
+
+    async fn login_from(&self, from: Option<&str>, name: &str, password: &str, stored: Option<&PasswordHash>) -> Result<Actor, AuthError> {
+        let from = from.map(|text| text.parse().expect("an address"));
+        self.authenticate(Some(&header(name, password)), from, |_| stored.cloned()).await
     }
 
     fn computing(&self) -> usize {
@@ -55,9 +60,9 @@ async fn the_right_password_names_the_user_and_nothing_else_does() {
     assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(actor("joe")));
     assert_eq!(auth.login("joe", "wrong", Some(&stored)).await, Err(AuthError::Wrong));
     assert_eq!(auth.login("joe", "right", None).await, Err(AuthError::Wrong), "no such user");
-    assert_eq!(auth.authenticate(None, |_| unreachable!("nobody is named")).await, Err(AuthError::Missing));
-    assert_eq!(auth.authenticate(Some(b"Bearer x"), |_| unreachable!("nobody is named")).await, Err(AuthError::Missing));
-    assert_eq!(auth.authenticate(Some(b"Basic x"), |_| unreachable!("nobody is named")).await, Err(AuthError::Wrong));
+    assert_eq!(auth.authenticate(None, None, |_| unreachable!("nobody is named")).await, Err(AuthError::Missing));
+    assert_eq!(auth.authenticate(Some(b"Bearer x"), None, |_| unreachable!("nobody is named")).await, Err(AuthError::Missing));
+    assert_eq!(auth.authenticate(Some(b"Basic x"), None, |_| unreachable!("nobody is named")).await, Err(AuthError::Wrong));
 }
 
 #[tokio::test]
@@ -69,11 +74,11 @@ async fn a_user_says_of_which_tenant_and_of_default_unless_it_is_said() {
             asked = Some(actor.clone());
             Some(stored.clone())
         };
-        assert_eq!(auth.authenticate(Some(&header(name, "right")), lookup).await, Ok(actor(who)));
+        assert_eq!(auth.authenticate(Some(&header(name, "right")), None, lookup).await, Ok(actor(who)));
         assert_eq!(asked, Some(actor(who)));
     }
     for name in ["joe@", "joe@ACME", "joe@a@b"] {
-        let outcome = auth.authenticate(Some(&header(name, "right")), |_| unreachable!("no tenant has such a name")).await;
+        let outcome = auth.authenticate(Some(&header(name, "right")), None, |_| unreachable!("no tenant has such a name")).await;
         assert_eq!(outcome, Err(AuthError::Wrong), "{name}");
     }
 }
@@ -198,6 +203,60 @@ async fn going_away_does_not_spare_a_guesser_the_failure() {
     assert_eq!(auth.login("joe", "5", Some(&stored)).await, Err(AuthError::Wrong), "what was found is remembered");
 }
 
+/// What was answered to these passwords, in turn, and how many were computed.
+async fn course(
+    auth: &Authenticator,
+    name: &str,
+    stored: Option<&PasswordHash>,
+    passwords: &[&str],
+) -> Vec<(Result<Actor, AuthError>, usize)> {
+    let mut course = Vec::new();
+    for password in passwords {
+        let before = auth.0.permits.computed();
+        let answer = auth.login_from(Some("192.0.2.1"), name, password, stored).await;
+        course.push((answer, auth.0.permits.computed() - before));
+    }
+    course
+}
+
+#[tokio::test(start_paused = true)]
+async fn whether_a_name_is_a_users_shows_in_no_answer_and_in_no_work() {
+    let stored = cheap("right");
+    // a repeat, a new one, and on until it is throttled; what is remembered is answered then too
+    let passwords = ["1", "1", "2", "3", "4", "5", "5", "6", "1", "7"];
+    let known = course(&new(), "joe", Some(&stored), &passwords).await;
+    let unknown = course(&new(), "joe", None, &passwords).await;
+    assert_eq!(known, unknown);
+    assert_eq!(known.iter().map(|(_, computed)| *computed).collect::<Vec<_>>(), [1, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
+    assert!(matches!(known[7].0, Err(AuthError::Throttled { .. })));
+    // who is made meanwhile has not failed with this password, and is let in once it is their turn
+    let auth = new();
+    assert_eq!(auth.login("joe", "right", None).await, Err(AuthError::Wrong));
+    assert_eq!(auth.login("joe", "right", Some(&stored)).await, Ok(actor("joe")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_sends_wrong_passwords_for_a_user_keeps_nobody_out_where_they_signed_in_before() {
+    let (auth, stored) = (new(), cheap("right"));
+    let login = async |from: &'static str, password: String| auth.login_from(Some(from), "joe", &password, Some(&stored)).await;
+    assert!(login("10.0.0.7", "right".to_owned()).await.is_ok());
+    // by now what was found right is forgotten, and a check is needed
+    tokio::time::advance(Duration::from_millis(limits::VERIFIED_IDLE_MS)).await;
+    for guess in 0..limits::LOGIN_FAILURES_MAX {
+        assert_eq!(login("192.0.2.1", format!("guess{guess}")).await, Err(AuthError::Wrong));
+    }
+    let elsewhere = login("10.0.0.8", "right".to_owned()).await;
+    assert!(matches!(elsewhere, Err(AuthError::Throttled { .. })), "an address that nobody knows waits: {elsewhere:?}");
+    assert_eq!(login("10.0.0.7", "right".to_owned()).await, Ok(actor("joe")));
+    // what is remembered lets in from anywhere, and that makes the address known
+    assert_eq!(login("10.0.0.8", "right".to_owned()).await, Ok(actor("joe")));
+    tokio::time::advance(Duration::from_millis(limits::VERIFIED_IDLE_MS)).await;
+    for guess in 0..limits::LOGIN_FAILURES_MAX {
+        assert_eq!(login("192.0.2.1", format!("later{guess}")).await, Err(AuthError::Wrong));
+    }
+    assert_eq!(login("10.0.0.8", "right".to_owned()).await, Ok(actor("joe")));
+}
+
 #[tokio::test]
 async fn strangers_take_a_bounded_part_of_the_line() {
     let (auth, stored) = (new(), hash("right"));
@@ -228,8 +287,8 @@ async fn a_stored_hash_that_is_not_computed_is_no_failure_of_the_user() {
 async fn a_new_password_is_hashed_and_known() {
     let auth = new();
     let stored = auth.hash(password("new")).await.expect("a turn");
-    assert_eq!(auth.check(&actor("joe"), password("new"), Some(&stored)).await, Ok(()));
-    assert_eq!(auth.check(&actor("joe"), password("old"), Some(&stored)).await, Err(AuthError::Wrong));
+    assert_eq!(auth.check(&actor("joe"), None, password("new"), Some(&stored)).await, Ok(()));
+    assert_eq!(auth.check(&actor("joe"), None, password("old"), Some(&stored)).await, Err(AuthError::Wrong));
 }
 
 #[tokio::test]
@@ -280,11 +339,11 @@ proptest! {
     fn no_header_lets_anybody_in_who_has_no_password(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let (auth, stored) = (new(), cheap(CANARY));
-        let answer = runtime.block_on(auth.authenticate(Some(&bytes), |_| Some(stored)));
+        let answer = runtime.block_on(auth.authenticate(Some(&bytes), None, |_| Some(stored)));
         prop_assert!(answer.is_err());
         let framed = format!("Basic {}", STANDARD.encode(&bytes)).into_bytes();
         let stored = cheap(CANARY);
-        let answer = runtime.block_on(auth.authenticate(Some(&framed), |_| Some(stored)));
+        let answer = runtime.block_on(auth.authenticate(Some(&framed), None, |_| Some(stored)));
         prop_assert!(answer.is_err());
     }
 }

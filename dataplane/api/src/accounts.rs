@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
 use veena_auth::{ApiKey, KeyKind};
-use veena_client::bodies::{Account, CreateAccount, CreateKey, CreatedKey, Key, SetGrants, Whoami};
+use veena_broker::quota::exchange::KeysEverywhere;
+use veena_client::bodies::{Account, CreateAccount, CreateKey, CreatedKey, Key, Whoami};
 use veena_contract::{CatalogView, Command, CommandError, Grants, KeyId, KeyRecord, UserKind, UserRecord, Username, limits};
 
 use crate::answer::{self, Answer};
@@ -14,7 +15,7 @@ use crate::body::RequestBody;
 use crate::children::too_large_is_400;
 use crate::edge::Call;
 use crate::problem::Problem;
-use crate::users::{self, decode, granted, grants};
+use crate::users::{self, decode, find, granted, grants, named, view_with};
 
 /// What is secret is kept by nobody on its way.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -27,15 +28,10 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let username = Username::parse(&asked.name).map_err(|error| Problem::invalid(error.to_string().replacen("username", "name", 1)))?;
     let grants = grants(asked.grants.unwrap_or_default())?;
     call.caller.can_confer(&grants)?;
-    let at_ms = call.state.parts.clock.now_ms();
-    let (tenant, kind) = (call.tenant().clone(), UserKind::Service);
-    let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
-    let account = UserRecord { tenant, username, kind, hash: None, grants, is_root: false, created_at_ms, updated_at_ms, revision: 0 };
-    let view = users::change(call, Command::CreateUser { user: account.clone() }).await?;
-    Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &account.username)?)))
+    users::insert(call, username, UserKind::Service, None, grants).await
 }
 
-fn shape(record: &UserRecord) -> Account {
+pub(crate) fn shape(record: &UserRecord) -> Account {
     Account {
         name: record.username.to_string(),
         grants: granted(&record.grants),
@@ -44,7 +40,7 @@ fn shape(record: &UserRecord) -> Account {
     }
 }
 
-fn shape_of_key(call: &Call<'_>, key: &KeyRecord) -> Key {
+fn shape_of_key(call: &Call<'_>, key: &KeyRecord, used: &KeysEverywhere) -> Key {
     Key {
         id: key.id.to_string(),
         description: key.description.as_deref().map(str::to_owned),
@@ -53,75 +49,25 @@ fn shape_of_key(call: &Call<'_>, key: &KeyRecord) -> Key {
         created_by: key.created_by.as_deref().map(str::to_owned),
         expires_at_ms: key.expires_at_ms,
         expired: key.is_expired(call.state.parts.clock.now_ms()),
-        last_used_on_this_node_ms: call.state.key_uses.last_ms(key.id),
+        last_used_ms: used.last_ms.get(&key.id).copied(),
+        nodes_silent: used.silent as u64,
     }
-}
-
-/// The account that the path names. A name that none can have names none.
-fn named(call: &Call<'_>) -> Result<Username, Problem> {
-    Username::parse(&call.path.second).map_err(|_| CommandError::AccountNotFound.into())
-}
-
-fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
-    let account = view.user(call.tenant(), name).filter(|user| !user.is_person());
-    account.ok_or_else(|| CommandError::AccountNotFound.into())
-}
-
-/// The newest view that this node has, if it is as one asks of it; otherwise the leader's. A node of a cluster says that something is not
-/// there only when the leader does not know it either.
-async fn view_with(call: &Call<'_>, is_there: impl Fn(&CatalogView) -> bool) -> Result<Arc<CatalogView>, Problem> {
-    let view = call.state.view();
-    if call.state.parts.cluster.is_some() && !is_there(&view) {
-        return Ok(call.state.parts.leader.confirmed_view().await?);
-    }
-    Ok(view)
-}
-
-/// `GET /v1/accounts`.
-pub(crate) fn list(call: &Call<'_>) -> Answer {
-    let view = call.state.view();
-    let accounts: Vec<Account> = view.users_of(call.tenant()).filter(|user| !user.is_person()).map(|user| shape(user)).collect();
-    answer::json(StatusCode::OK, &accounts)
-}
-
-/// `GET /v1/accounts/{account}`.
-pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
-    let name = named(call)?;
-    let view = view_with(call, |view| find(call, view, &name).is_ok()).await?;
-    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &name)?)))
-}
-
-/// `DELETE /v1/accounts/{account}`: its keys go with it.
-pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
-    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)?, kind: UserKind::Service };
-    users::change(call, command).await?;
-    Ok(answer::empty(StatusCode::NO_CONTENT))
-}
-
-/// `PUT /v1/accounts/{account}/grants`: all of them.
-pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
-    let username = named(call)?;
-    let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
-    let grants = grants(decode::<SetGrants>(&body)?.grants)?;
-    call.caller.can_confer(&grants)?;
-    let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
-    let command = Command::SetGrants { tenant, username: username.clone(), kind: UserKind::Service, grants, at_ms };
-    let view = users::change(call, command).await?;
-    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
 }
 
 /// `GET /v1/accounts/{account}/keys`.
 pub(crate) async fn list_keys(call: &Call<'_>) -> Result<Answer, Problem> {
-    let name = named(call)?;
-    let view = view_with(call, |view| find(call, view, &name).is_ok()).await?;
-    find(call, &view, &name)?;
-    let keys: Vec<Key> = view.keys_of(call.tenant(), &name).map(|key| shape_of_key(call, key)).collect();
+    let name = named(call, UserKind::Service)?;
+    let view = view_with(call, |view| find(call, view, &name, UserKind::Service).is_ok()).await?;
+    find(call, &view, &name, UserKind::Service)?;
+    let ids = view.keys_of(call.tenant(), &name).map(|key| key.id).collect();
+    let used = call.state.parts.broker.keys_used_everywhere(ids).await;
+    let keys: Vec<Key> = view.keys_of(call.tenant(), &name).map(|key| shape_of_key(call, key, &used)).collect();
     Ok(answer::json(StatusCode::OK, &keys))
 }
 
 /// `POST /v1/accounts/{account}/keys`.
 pub(crate) async fn create_key(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
-    let username = named(call)?;
+    let username = named(call, UserKind::Service)?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let asked: CreateKey = decode(&body)?;
     let scopes = asked.scopes.map(scopes).transpose()?;
@@ -135,7 +81,7 @@ pub(crate) async fn create_key(call: &Call<'_>, body: RequestBody) -> Result<Ans
     let record = KeyRecord { id, tenant, username, hash, scopes, created_at_ms, created_by: None, expires_at_ms, description };
     let view = users::change(call, Command::CreateKey { key: record.clone() }).await?;
     let record = view.key(&id).ok_or(CommandError::AccountNotFound)?;
-    let created = CreatedKey { record: shape_of_key(call, record), key: key.expose().to_owned().into() };
+    let created = CreatedKey { record: shape_of_key(call, record, &KeysEverywhere::default()), key: key.expose().to_owned().into() };
     let mut answer = answer::json(StatusCode::CREATED, &created);
     answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     Ok(answer)
@@ -165,12 +111,12 @@ fn life(asked_ms: i64) -> Result<u64, Problem> {
 
 /// `DELETE /v1/accounts/{account}/keys/{key}`.
 pub(crate) async fn delete_key(call: &Call<'_>) -> Result<Answer, Problem> {
-    let name = named(call)?;
+    let name = named(call, UserKind::Service)?;
     let missing = || Problem::new(StatusCode::NOT_FOUND, veena_contract::ErrorCode::NotFound, "key not found");
     let id = KeyId::parse(&call.path.third).map_err(|_| missing())?;
     let is_there = |view: &CatalogView| view.keys_of(call.tenant(), &name).any(|key| key.id == id);
     let view = view_with(call, is_there).await?;
-    find(call, &view, &name)?;
+    find(call, &view, &name, UserKind::Service)?;
     if !is_there(&view) {
         return Err(missing());
     }

@@ -3,7 +3,7 @@
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
-use veena_contract::{AuditKind, TenantId, limits};
+use veena_contract::{AuditKind, CommandError, TenantId, limits};
 
 use crate::answer::{Answer, AnswerBody};
 use crate::edge::Call;
@@ -50,6 +50,10 @@ async fn page(call: &Call<'_>, tenant: &TenantId) -> Result<Answer, Problem> {
         }
     };
     let view = call.state.parts.leader.confirmed_view().await?;
+    // With a tenant its records go; that it was deleted stands with the tenant `default`.
+    if view.tenant_state(tenant).is_none() {
+        return Err(CommandError::TenantNotFound.into());
+    }
     let mut lines = String::new();
     for line in view.audit.after(tenant, kind, after).take(limit.clamp(1, limits::AUDIT_PAGE_MAX)) {
         lines.push_str(line);

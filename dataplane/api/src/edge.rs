@@ -1,6 +1,7 @@
 //! The one layer around every request: route, caller, guard, rights, handler, counters. It knows no operation.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
 use tracing::{error, warn};
-use veena_contract::{ErrorCode, LogIndex, Origin, TenantId, TopicName, TopicRecord};
+use veena_contract::{ErrorCode, LogIndex, Origin, TenantId, TopicName, TopicRecord, UserKind};
 
 use crate::answer::Answer;
 use crate::body::{self, BodyLimits, RequestBody};
@@ -112,12 +113,16 @@ impl Call<'_> {
         }
     }
 
+    /// From where it is sent.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.conn.and_then(|conn| conn.identity.address)
+    }
+
     /// For whom a change is proposed.
     pub(crate) fn origin(&self) -> Origin {
-        let source = self.conn.and_then(|conn| conn.identity.address);
         Origin::Asked {
             caller: self.caller.actor(),
-            source,
+            source: self.source(),
             request: Some(self.id.get(self.state)),
             key: self.caller.key().map(|key| key.id.to_string().into()),
         }
@@ -229,7 +234,9 @@ async fn admit_and_dispatch(
         problem
     };
     let let_in_at = state.view().applied;
-    let caller = sign_in::caller(state, parts, route).await.map_err(|problem| denied(problem, None, None))?;
+    let caller = sign_in::caller(state, conn.and_then(|conn| conn.identity.address), parts, route)
+        .await
+        .map_err(|problem| denied(problem, None, None))?;
     let (matched, verb, need) = admit(state, parts, matched, served)?;
     if !matches!(matched.route, Route::Healthz | Route::Readyz | Route::Metrics)
         && let Some(reason) = state.parts.cluster.as_ref().and_then(|cluster| cluster.taken_out())
@@ -309,10 +316,10 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::ClusterForget, _) => Box::pin(cluster::forget(call)).await,
         (Route::ClusterAbort, _) => Box::pin(cluster::abort(call)).await,
         (Route::Users, Verb::Post) => Box::pin(users::create(call, body)).await,
-        (Route::Users, _) => Ok(users::list(call)),
-        (Route::User, Verb::Delete) => Box::pin(users::delete(call)).await,
-        (Route::User, _) => Box::pin(users::describe(call)).await,
-        (Route::Grants, _) => Box::pin(users::set_grants(call, body)).await,
+        (Route::Users, _) => Ok(users::list(call, UserKind::Person)),
+        (Route::User, Verb::Delete) => Box::pin(users::delete(call, UserKind::Person)).await,
+        (Route::User, _) => Box::pin(users::describe(call, UserKind::Person)).await,
+        (Route::Grants, _) => Box::pin(users::set_grants(call, body, UserKind::Person)).await,
         (Route::Password, _) => Box::pin(users::set_password(call, body)).await,
         (Route::Tenants, _) => tenants::list(call),
         (Route::Tenant, Verb::Put) => Box::pin(tenants::put(call, body)).await,
@@ -322,10 +329,10 @@ async fn dispatch(call: &Call<'_>, route: Route, verb: Verb, body: RequestBody) 
         (Route::TenantUser, Verb::Delete) => Box::pin(tenants::delete_user(call)).await,
         (Route::TenantUser, _) => Box::pin(tenants::put_user(call, body)).await,
         (Route::Accounts, Verb::Post) => Box::pin(accounts::create(call, body)).await,
-        (Route::Accounts, _) => Ok(accounts::list(call)),
-        (Route::Account, Verb::Delete) => Box::pin(accounts::delete(call)).await,
-        (Route::Account, _) => Box::pin(accounts::describe(call)).await,
-        (Route::AccountGrants, _) => Box::pin(accounts::set_grants(call, body)).await,
+        (Route::Accounts, _) => Ok(users::list(call, UserKind::Service)),
+        (Route::Account, Verb::Delete) => Box::pin(users::delete(call, UserKind::Service)).await,
+        (Route::Account, _) => Box::pin(users::describe(call, UserKind::Service)).await,
+        (Route::AccountGrants, _) => Box::pin(users::set_grants(call, body, UserKind::Service)).await,
         (Route::Keys, Verb::Post) => Box::pin(accounts::create_key(call, body)).await,
         (Route::Keys, _) => Box::pin(accounts::list_keys(call)).await,
         (Route::Key, _) => Box::pin(accounts::delete_key(call)).await,

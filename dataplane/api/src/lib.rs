@@ -29,7 +29,6 @@ mod health;
 mod io;
 mod issuer;
 mod json;
-mod key_uses;
 mod message_json;
 mod metrics;
 mod node_status;

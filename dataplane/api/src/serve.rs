@@ -316,6 +316,8 @@ impl Drop for Leaving<'_> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -325,5 +327,22 @@ mod tests {
         }
         let bytes = bytes(plain);
         assert!(bytes <= 1536, "one connection takes {bytes} bytes beside its request, and ten thousand may be parked");
+    }
+
+    #[test]
+    fn so_many_handshakes_are_under_way_at_once_and_a_connection_outlasts_its_own() {
+        const CONNECTIONS: usize = limits::TLS_HANDSHAKES_MAX + 2;
+        let places = Places::new(CONNECTIONS, true);
+        let mut held: Vec<Place> = (0..limits::TLS_HANDSHAKES_MAX).map(|_| places.free_now().expect("room")).collect();
+        assert!(places.free_now().is_none() && places.free().now_or_never().is_none(), "as many as there may be");
+        held[0].handshake = None;
+        held.push(places.free_now().expect("one has ended"));
+        assert!(places.free_now().is_none());
+        held.iter_mut().for_each(|place| place.handshake = None);
+        held.push(places.free_now().expect("the last connection"));
+        assert!(places.free_now().is_none(), "handshakes that have ended make no room for more connections");
+        let plain = Places::new(CONNECTIONS, false);
+        let all: Vec<Place> = std::iter::from_fn(|| plain.free_now()).collect();
+        assert_eq!(all.len(), CONNECTIONS, "who makes no handshakes needs no room for them");
     }
 }

@@ -1,5 +1,7 @@
 //! From a request's head to its caller. Nothing that is refused here has been looked at any further.
 
+use std::net::IpAddr;
+
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -13,8 +15,8 @@ use crate::rights::{Caller, Need};
 use crate::route::Route;
 use crate::state::ApiState;
 
-/// Who sends this? A path that is no route, and a method that a route does not serve, are told to users only.
-pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>) -> Result<Caller, Problem> {
+/// Who sends this, `from` there? A path that is no route, and a method that a route does not serve, are told to users only.
+pub(crate) async fn caller(state: &ApiState, from: Option<IpAddr>, parts: &Parts, route: Option<Route>) -> Result<Caller, Problem> {
     if !state.config.security_enabled || route.is_some_and(|route| is_open(state, route)) {
         return Ok(Caller::Anybody);
     }
@@ -46,7 +48,7 @@ pub(crate) async fn caller(state: &ApiState, parts: &Parts, route: Option<Route>
         checked = view.user(&actor.tenant, &actor.username).filter(|_| is_there).cloned();
         PasswordHash::try_from(checked.as_ref()?.hash.as_ref()?).ok()
     };
-    let signed_in = state.parts.authenticator.authenticate(header, lookup).await;
+    let signed_in = state.parts.authenticator.authenticate(header, from, lookup).await;
     state.metrics.signed_in(signed_in.as_ref().err().copied());
     if let (Err(AuthError::Throttled { .. }), Some(user)) = (&signed_in, &checked)
         && let Some(left_out) = state.throttled_lines.lock().admit(Instant::now().into_std())
@@ -64,7 +66,7 @@ fn by_key(state: &ApiState, key: Result<ApiKey, InvalidApiKey>) -> Result<Caller
     let key = key.ok().filter(|key| key.kind() == KeyKind::Service).ok_or_else(Problem::unauthenticated)?;
     let (view, now_ms) = (state.view(), state.parts.clock.now_ms());
     let caller = key_holder(&view, &key, now_ms)?;
-    state.key_uses.note(&view, key.id(), now_ms);
+    state.parts.broker.key_uses().note(&view, key.id(), now_ms);
     Ok(caller)
 }
 
@@ -115,8 +117,9 @@ mod tests {
 
     use veena_contract::{Grants, KeyRecord, TenantId, TenantRecord, UserKind, UserRecord, Username, limits};
 
+    use veena_broker::key_uses::KeyUses;
+
     use super::*;
-    use crate::key_uses::KeyUses;
 
     /// Printed, for whoever wants to know: `cargo nextest run --release --no-capture a_key_is_checked`.
     #[test]

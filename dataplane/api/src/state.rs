@@ -13,7 +13,6 @@ use crate::config::ApiConfig;
 use crate::conn::{Identities, Users};
 use crate::contact::Contact;
 use crate::denials::Denials;
-use crate::key_uses::KeyUses;
 use crate::metrics::Metrics;
 use crate::schema::Schemas;
 
@@ -56,7 +55,6 @@ pub struct Inner {
     pub(crate) identities: Identities,
     pub(crate) users: Users,
     pub(crate) contact: Contact,
-    pub(crate) key_uses: KeyUses,
     pub(crate) batch_budget: Budget,
     pub(crate) schemas: Schemas,
     /// Bounds what is logged of requests that failed.
@@ -82,7 +80,6 @@ impl ApiState {
             identities: Identities::default(),
             users: Users::default(),
             contact: Contact::default(),
-            key_uses: KeyUses::default(),
             batch_budget,
             schemas: Schemas::default(),
             failure_lines: Mutex::default(),

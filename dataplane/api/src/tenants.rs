@@ -160,7 +160,7 @@ async fn new_hash(call: &Call<'_>, known: Option<&Arc<UserRecord>>, password: Pa
 
 /// `DELETE /v1/admin/tenants/{tenant}/users/{user}`.
 pub(crate) async fn delete_user(call: &Call<'_>) -> Result<Answer, Problem> {
-    let (tenant, username) = (named(call)?, users::named(call)?);
+    let (tenant, username) = (named(call)?, users::named(call, UserKind::Person)?);
     let view = view_with(call, &tenant).await?;
     find(&view, &tenant)?;
     users::change(call, Command::DeleteUser { tenant, username, kind: UserKind::Person }).await?;

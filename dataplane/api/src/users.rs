@@ -1,4 +1,4 @@
-//! Users: create, list, show, delete, and what they may do (http-contract 1.5). Nothing here prints a password or what is stored of one.
+//! Users, and service accounts where they are alike: create, list, show, delete, and what they may do (http-contract 1.5). Nothing here prints a password or what is stored of one.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use veena_contract::{
     CatalogView, Command, CommandError, ErrorCode, GrantText, Grants, StoredHash, UserKind, UserRecord, Username, limits,
 };
 
+use crate::accounts;
 use crate::answer::{self, Answer};
 use crate::body::RequestBody;
 use crate::catalog;
@@ -28,20 +29,30 @@ pub(crate) async fn create(call: &Call<'_>, body: RequestBody) -> Result<Answer,
     let grants = grants(asked.grants.unwrap_or_default())?;
     call.caller.can_confer(&grants)?;
     // A name that is taken is not worth a computation.
-    if call.state.view().user(call.tenant(), &username).is_some() {
-        return Err(CommandError::UserExists.into());
+    if let Some(known) = call.state.view().user(call.tenant(), &username) {
+        return Err(if known.is_person() { CommandError::UserExists } else { CommandError::AccountExists }.into());
     }
     if call.tenant().is_default() && username == Username::root() {
         let text = format!("the name {username} is the root admin's, whom the cluster creates itself: a moment after it has a leader");
         return Err(Problem::new(StatusCode::CONFLICT, ErrorCode::AlreadyExists, text));
     }
     let hash = Some(call.state.parts.authenticator.hash(password).await?.into());
-    let at_ms = call.state.parts.clock.now_ms();
-    let (tenant, kind) = (call.tenant().clone(), UserKind::Person);
-    let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
+    insert(call, username, UserKind::Person, hash, grants).await
+}
+
+/// Has a user, or a service account, created.
+pub(crate) async fn insert(
+    call: &Call<'_>,
+    username: Username,
+    kind: UserKind,
+    hash: Option<StoredHash>,
+    grants: Grants,
+) -> Result<Answer, Problem> {
+    let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
+    let (created_at_ms, updated_at_ms, name) = (at_ms, at_ms, username.clone());
     let user = UserRecord { tenant, username, kind, hash, grants, is_root: false, created_at_ms, updated_at_ms, revision: 0 };
-    let view = change(call, Command::CreateUser { user: user.clone() }).await?;
-    Ok(answer::json(StatusCode::CREATED, &shape(find(call, &view, &user.username)?)))
+    let view = change(call, Command::CreateUser { user }).await?;
+    Ok(shown(StatusCode::CREATED, find(call, &view, &name, kind)?))
 }
 
 /// Has a change of the users made, and says in the log that it was; never what a password is, or what is stored of one.
@@ -96,54 +107,79 @@ pub(crate) fn shape(record: &UserRecord) -> User {
     }
 }
 
-/// The user that the path names. A name that no user can have names none.
-pub(crate) fn named(call: &Call<'_>) -> Result<Username, Problem> {
-    Username::parse(&call.path.second).map_err(|_| CommandError::UserNotFound.into())
-}
-
-fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username) -> Result<&'a Arc<UserRecord>, Problem> {
-    view.user(call.tenant(), name).filter(|user| user.is_person()).ok_or_else(|| CommandError::UserNotFound.into())
-}
-
-/// `GET /v1/users`.
-pub(crate) fn list(call: &Call<'_>) -> Answer {
-    let view = call.state.view();
-    let users: Vec<User> = view.users_of(call.tenant()).filter(|user| user.is_person()).map(|user| shape(user)).collect();
-    answer::json(StatusCode::OK, &users)
-}
-
-/// `GET /v1/users/{user}`. As for topics, a node of a cluster says that there is none only when the leader knows none either.
-pub(crate) async fn describe(call: &Call<'_>) -> Result<Answer, Problem> {
-    let name = named(call)?;
-    let mut view = call.state.view();
-    if call.state.parts.cluster.is_some() && find(call, &view, &name).is_err() {
-        view = call.state.parts.leader.confirmed_view().await?;
+fn shown(status: StatusCode, record: &UserRecord) -> Answer {
+    match record.kind {
+        UserKind::Person => answer::json(status, &shape(record)),
+        UserKind::Service => answer::json(status, &accounts::shape(record)),
     }
-    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &name)?)))
 }
 
-/// `DELETE /v1/users/{user}`.
-pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
-    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call)?, kind: UserKind::Person };
+fn not_found(kind: UserKind) -> Problem {
+    match kind {
+        UserKind::Person => CommandError::UserNotFound.into(),
+        UserKind::Service => CommandError::AccountNotFound.into(),
+    }
+}
+
+/// The user, or the service account, that the path names. A name that none can have names none.
+pub(crate) fn named(call: &Call<'_>, kind: UserKind) -> Result<Username, Problem> {
+    Username::parse(&call.path.second).map_err(|_| not_found(kind))
+}
+
+/// Neither is taken for the other.
+pub(crate) fn find<'a>(call: &Call<'_>, view: &'a CatalogView, name: &Username, kind: UserKind) -> Result<&'a Arc<UserRecord>, Problem> {
+    view.user(call.tenant(), name).filter(|user| user.kind == kind).ok_or_else(|| not_found(kind))
+}
+
+/// The newest view that this node has, if it is as one asks of it; otherwise the leader's. A node of a cluster says that something is not
+/// there only when the leader does not know it either.
+pub(crate) async fn view_with(call: &Call<'_>, is_there: impl Fn(&CatalogView) -> bool) -> Result<Arc<CatalogView>, Problem> {
+    let view = call.state.view();
+    if call.state.parts.cluster.is_some() && !is_there(&view) {
+        return Ok(call.state.parts.leader.confirmed_view().await?);
+    }
+    Ok(view)
+}
+
+/// `GET /v1/users`, `GET /v1/accounts`.
+pub(crate) fn list(call: &Call<'_>, kind: UserKind) -> Answer {
+    let view = call.state.view();
+    let listed = view.users_of(call.tenant()).filter(|user| user.kind == kind);
+    match kind {
+        UserKind::Person => answer::json(StatusCode::OK, &listed.map(|user| shape(user)).collect::<Vec<_>>()),
+        UserKind::Service => answer::json(StatusCode::OK, &listed.map(|user| accounts::shape(user)).collect::<Vec<_>>()),
+    }
+}
+
+/// `GET /v1/users/{user}`, `GET /v1/accounts/{account}`.
+pub(crate) async fn describe(call: &Call<'_>, kind: UserKind) -> Result<Answer, Problem> {
+    let name = named(call, kind)?;
+    let view = view_with(call, |view| find(call, view, &name, kind).is_ok()).await?;
+    Ok(shown(StatusCode::OK, find(call, &view, &name, kind)?))
+}
+
+/// `DELETE /v1/users/{user}`, `DELETE /v1/accounts/{account}`: its keys go with it.
+pub(crate) async fn delete(call: &Call<'_>, kind: UserKind) -> Result<Answer, Problem> {
+    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call, kind)?, kind };
     change(call, command).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
-/// `PUT /v1/users/{user}/grants`: all of them.
-pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
-    let username = named(call)?;
+/// `PUT /v1/users/{user}/grants`, `PUT /v1/accounts/{account}/grants`: all of them.
+pub(crate) async fn set_grants(call: &Call<'_>, body: RequestBody, kind: UserKind) -> Result<Answer, Problem> {
+    let username = named(call, kind)?;
     let body = call.body(body, limits::JSON_BODY_BYTES_MAX).await.map_err(too_large_is_400)?;
     let grants = grants(decode::<SetGrants>(&body)?.grants)?;
     call.caller.can_confer(&grants)?;
     let (tenant, at_ms) = (call.tenant().clone(), call.state.parts.clock.now_ms());
-    let command = Command::SetGrants { tenant, username: username.clone(), kind: UserKind::Person, grants, at_ms };
+    let command = Command::SetGrants { tenant, username: username.clone(), kind, grants, at_ms };
     let view = change(call, command).await?;
-    Ok(answer::json(StatusCode::OK, &shape(find(call, &view, &username)?)))
+    Ok(shown(StatusCode::OK, find(call, &view, &username, kind)?))
 }
 
 /// `PUT /v1/users/{user}/password`: a user who is no admin shows that they know the one they have.
 pub(crate) async fn set_password(call: &Call<'_>, body: RequestBody) -> Result<Answer, Problem> {
-    let username = named(call)?;
+    let username = named(call, UserKind::Person)?;
     // A service account is no user, not even to itself.
     if call.caller.record().is_some_and(|record| !record.is_person() && record.username == username) {
         return Err(CommandError::UserNotFound.into());
@@ -183,7 +219,7 @@ async fn check_current(call: &Call<'_>, current: Option<PasswordText>) -> Result
     let incorrect = || Problem::forbidden("current password is incorrect".to_owned());
     let current = current.and_then(|text| Password::new(text.into_text()).ok()).ok_or_else(incorrect)?;
     let (actor, stored, hash) = call.caller.password().ok_or_else(Problem::unauthenticated)?;
-    match call.state.parts.authenticator.check(&actor, current, Some(&hash)).await {
+    match call.state.parts.authenticator.check(&actor, call.source(), current, Some(&hash)).await {
         Ok(()) => Ok(stored.clone()),
         Err(AuthError::Wrong | AuthError::Missing) => Err(incorrect()),
         Err(other) => Err(other.into()),

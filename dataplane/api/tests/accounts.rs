@@ -67,7 +67,7 @@ async fn an_account_is_created_shown_changed_and_deleted_and_is_no_user() {
     let password = node.send_as_root("PUT", "/v1/users/ci/password", r#"{"new_password":"x"}"#).await;
     assert_eq!(password.refusal(404, "not_found"), "user not found");
     for (path, body, text) in [
-        ("/v1/users", r#"{"username":"ci","password":"x"}"#, "user already exists"),
+        ("/v1/users", r#"{"username":"ci","password":"x"}"#, "a user or a service account of this name already exists"),
         ("/v1/accounts", r#"{"name":"ci"}"#, "a user or a service account of this name already exists"),
         ("/v1/accounts", r#"{"name":"joe"}"#, "a user or a service account of this name already exists"),
         ("/v1/accounts", r#"{"name":"admin"}"#, "a user or a service account of this name already exists"),
@@ -111,7 +111,7 @@ async fn a_key_is_shown_once_and_listed_without_what_is_secret() {
     assert_eq!(listed().await.json(), json!([expected]));
     assert!(!listed().await.text().contains(&secret[secret.len() - 36..]));
     assert_eq!(signs_in(&node, secret).await, 200);
-    let used_ms = listed().await.json()[0]["last_used_on_this_node_ms"].as_u64().expect("it was used");
+    let used_ms = listed().await.json()[0]["last_used_ms"].as_u64().expect("it was used");
     assert!(
         used_ms % limits::KEY_USE_MS == 0 && used_ms + limits::KEY_USE_MS > told["created_at_ms"].as_u64().expect("a time"),
         "{used_ms}"

@@ -9,7 +9,7 @@ use veena_contract::{
     TenantId, TopicName,
 };
 
-use crate::support::{Answer, LEAVER, Node, PASSWORD};
+use crate::support::{Answer, LEAVER, Node, PASSWORD, bearer};
 
 /// What one route leaves behind.
 struct Row {
@@ -192,6 +192,7 @@ async fn records_are_read_page_by_page_by_admins_alone() {
     for query in ["?after=x", "?limit=-1", "?kind=all"] {
         assert_eq!(node.send_as_root("GET", &format!("/v1/audit{query}"), "").await.status, 400, "{query}");
     }
+    node.tenant("acme").await;
     let theirs = node.send_as_root("GET", "/v1/admin/audit?tenant=acme", "").await;
     assert!(lines_of(&theirs).is_empty());
     let ours = node.send_as_root("GET", "/v1/admin/audit", "").await;
@@ -316,4 +317,64 @@ async fn why_somebody_may_do_something_or_not_is_told() {
         let answer = node.send_as(Some((who, PASSWORD)), "GET", &format!("/v1/explain?{query}"), "").await;
         assert_eq!(answer.status, status, "{who} {query}: {}", answer.text());
     }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_told_with_who_can_give_it_and_operators_ask_about_other_tenants() {
+    let node = Node::start_secured().await;
+    node.user("joe", &[("produce", "a*")]).await;
+    node.tenant("acme").await;
+    node.user("boss@acme", &[("admin", "")]).await;
+    node.user("joe@acme", &[("consume", "o-*")]).await;
+    node.account("ci@acme", &[("consume", "t"), ("produce", "t")]).await;
+    let key = bearer(&node.key("ci@acme", Some(&[("consume", "t")]), None).await);
+    let asked = async |who: &str, query: &str| {
+        let path = format!("/v1/explain?{query}");
+        if who == "ci" {
+            node.send_with(Some(&key), "GET", &path, "").await
+        } else {
+            node.send_as(Some((who, PASSWORD)), "GET", &path, "").await
+        }
+    };
+    let missing = |action: &str, pattern: Option<&str>, tenant: &str, of_key: bool| {
+        let mut missing = json!({ "action": action, "given_by": format!("an admin of the tenant {tenant}") });
+        if let Some(pattern) = pattern {
+            missing["pattern"] = json!(pattern);
+        }
+        if of_key {
+            missing["of_key"] = json!(true);
+        }
+        missing
+    };
+    for (who, query, expected) in [
+        ("admin", "user=joe&action=produce&topic=ab", Value::Null),
+        ("admin", "user=joe&action=consume&topic=ab", missing("consume", Some("ab"), "default", false)),
+        ("joe", "action=see&topic=b", missing("consume", Some("b"), "default", false)),
+        ("joe", "action=manage&topic=b", missing("admin", None, "default", false)),
+        ("joe", "action=admin", missing("admin", None, "default", false)),
+        ("ci", "action=consume&topic=t", Value::Null),
+        ("ci", "action=produce&topic=t", missing("produce", Some("t"), "acme", true)),
+        ("ci", "action=produce&topic=u", missing("produce", Some("u"), "acme", false)),
+        ("admin", "tenant=acme&user=joe&action=consume&topic=o-1", Value::Null),
+        ("admin", "tenant=acme&user=joe&action=produce&topic=o-1", missing("produce", Some("o-1"), "acme", false)),
+        ("boss@acme", "tenant=acme&user=joe&action=create&topic=o-1", missing("create", Some("o-1"), "acme", false)),
+    ] {
+        let answer = asked(who, query).await;
+        assert_eq!(answer.status, 200, "{who} {query}: {}", answer.text());
+        let told = answer.json();
+        assert_eq!((&told["missing"], &told["allowed"]), (&expected, &json!(expected.is_null())), "{who} {query}");
+    }
+    for (who, query, status, text) in [
+        ("admin", "tenant=nosuch&user=joe&action=admin", 404, "tenant not found"),
+        ("admin", "tenant=acme&user=nosuch&action=admin", 404, "user not found"),
+        ("admin", "tenant=acme&action=admin", 400, "user is required"),
+        ("boss@acme", "tenant=default&user=joe&action=admin", 403, "operator privileges required"),
+        ("boss@acme", "tenant=nosuch&user=joe&action=admin", 403, "operator privileges required"),
+    ] {
+        let answer = asked(who, query).await;
+        assert_eq!((answer.status, &answer.json()["error"]), (status, &json!(text)), "{who} {query}");
+    }
+    let export = async |tenant: &str| node.send_as_root("GET", &format!("/v1/admin/audit?tenant={tenant}"), "").await;
+    assert_eq!(export("nosuch").await.refusal(404, "not_found"), "tenant not found");
+    assert_eq!(export("acme").await.status, 200);
 }

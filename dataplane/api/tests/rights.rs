@@ -33,6 +33,9 @@ const ACCOUNTS: [Account; 4] = [
     ("service-administrator", &[("admin", "")], None, "administrator"),
 ];
 
+/// What a caller is to the tenant whose things a cell is about.
+const KINDS: [&str; 6] = ["nobody", "expired", "of another tenant", "own without a grant", "own", "operator"];
+
 /// Who is let in beside the admins.
 enum LetIn {
     Everybody,
@@ -189,6 +192,27 @@ impl Run {
     fn add(&mut self, who: String, header: String) {
         self.keys.insert(who.clone(), header);
         self.callers.push(who);
+    }
+
+    fn kind(&self, who: &str) -> &'static str {
+        let (name, tenant) = who.split_once('@').expect("name@tenant");
+        let kind = match name {
+            "expired-key" => 1,
+            _ if NOBODY.contains(&name) || BAD_KEYS.contains(&name) => 0,
+            "admin" | "administrator" | "service-administrator" if tenant == "default" => 5,
+            _ if tenant != self.home => 2,
+            "stranger" => 3,
+            _ => 4,
+        };
+        KINDS[kind]
+    }
+
+    /// How many cells there are, in one line, with how many callers there are of each kind.
+    fn told(&self) -> String {
+        let count = |kind: &str| self.callers.iter().filter(|who| self.kind(who) == kind).count();
+        let kinds: Vec<String> = KINDS.iter().map(|kind| format!("{} {kind}", count(kind))).collect();
+        let (rows, callers) = (ROWS.len(), self.callers.len());
+        format!("{} cells: {rows} routes and methods x {callers} callers ({})", rows * callers, kinds.join(", "))
     }
 
     /// The tenants that have what the paths name.
@@ -355,7 +379,7 @@ async fn every_route_lets_in_whom_it_should_and_nobody_else() {
     let (cells, wrong) = walk(&node, &run).await;
     assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
     assert_eq!(cells, ROWS.len() * run.callers.len());
-    println!("{} routes and methods x {} callers: {cells} cells", ROWS.len(), run.callers.len());
+    println!("{}", run.told());
 }
 
 #[tokio::test]
@@ -372,7 +396,9 @@ async fn every_route_keeps_to_the_tenant_of_its_caller() {
     let (cells, wrong) = walk(&node, &run).await;
     assert!(wrong.is_empty(), "{} of {cells} cells: {wrong:#?}", wrong.len());
     assert_eq!(cells, ROWS.len() * run.callers.len());
-    println!("{} routes and methods x {} callers: {cells} cells", ROWS.len(), run.callers.len());
+    let kinds: BTreeSet<&str> = run.callers.iter().map(|who| run.kind(who)).collect();
+    assert_eq!(kinds, BTreeSet::from(KINDS), "each kind of caller meets every route");
+    println!("{}", run.told());
 }
 
 #[test]

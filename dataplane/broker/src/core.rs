@@ -16,6 +16,7 @@ use veena_storage::wal::{Destination, Wal, WalOpened, WalStream};
 
 use crate::consume::lease::MonoMs;
 use crate::fanout::reconcile::Fanout;
+use crate::key_uses::KeyUses;
 use crate::metrics::BrokerMetrics;
 use crate::owners::elsewhere::QueueState;
 use crate::owners::moves::Moves;
@@ -80,6 +81,8 @@ pub struct Core {
     pub stored_here: Mutex<BTreeMap<StoredKey, u64>>,
     /// What tenants have used.
     pub usage: Usage,
+    /// When keys were last used.
+    pub key_uses: KeyUses,
     /// As the leader of the metadata: the shares of limits that nodes were given.
     pub ledgers: Ledgers,
     /// No new produce, no new waits.
@@ -310,6 +313,7 @@ impl Core {
             stored: StoredBytes::default(),
             stored_here: Mutex::default(),
             usage: Usage::default(),
+            key_uses: KeyUses::default(),
             ledgers: Ledgers::default(),
             is_stopping: AtomicBool::new(false),
             is_disk_low: AtomicBool::new(false),

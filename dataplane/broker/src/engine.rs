@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{error, info, warn};
 use veena_contract::{
-    BoxFuture, CatalogView, ChildLink, DrainMark, Offset, PartitionIndex, PeerRefusal, PeerRequest, TenantId, TopicName, WalSeq,
+    BoxFuture, CatalogView, ChildLink, DrainMark, KeyId, Offset, PartitionIndex, PeerRefusal, PeerRequest, TenantId, TopicName, WalSeq,
 };
 use veena_storage::disk::timed::TimedDisk;
 use veena_storage::journal::{Journal, JournalConfig};
@@ -24,6 +24,7 @@ use crate::consume::{park as parking, reserve};
 use crate::core::Core;
 use crate::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
 use crate::fanout::marks;
+use crate::key_uses::KeyUses;
 use crate::message::{ChildLag, Committed, ConsumeRequest, Delivery, NewMessage, PartitionStats, ReceiptHandle, Settle};
 use crate::metrics::{BrokerMetrics, Histogram};
 use crate::owners::moves::MoveProgress;
@@ -33,7 +34,7 @@ use crate::ports::{BrokerConfig, BrokerPorts};
 use crate::produce::park::{self, ParkedFiles};
 use crate::produce::{accept, backlog, committed, dispatch, intake};
 use crate::quota::Quotas;
-use crate::quota::exchange::{self, UsageEverywhere};
+use crate::quota::exchange::{self, KeysEverywhere, UsageEverywhere};
 use crate::quota::stored::StoredKey;
 use crate::settle::SettleStore;
 use crate::stats::{CursorNumbers, DirectoryNumbers, PartitionNumbers, TopicNumbers};
@@ -412,6 +413,17 @@ impl Broker {
     /// What a tenant, or every tenant, has used on all nodes.
     pub async fn usage_everywhere(&self, tenant: Option<&TenantId>) -> UsageEverywhere {
         exchange::used_everywhere(&self.core, tenant).await
+    }
+
+    /// When keys were last used on this node.
+    #[must_use]
+    pub fn key_uses(&self) -> &KeyUses {
+        &self.core.key_uses
+    }
+
+    /// When these keys were last used on any node.
+    pub async fn keys_used_everywhere(&self, keys: Vec<KeyId>) -> KeysEverywhere {
+        exchange::keys_used_everywhere(&self.core, keys).await
     }
 
     /// What tenants with limits use each second on this node.

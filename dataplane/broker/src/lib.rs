@@ -8,6 +8,7 @@ pub mod core;
 pub mod engine;
 pub mod errors;
 pub mod fanout;
+pub mod key_uses;
 pub mod layout;
 pub mod message;
 pub mod metrics;

@@ -11,7 +11,7 @@ use veena_broker::errors::ProduceError;
 use veena_broker::message::NewMessage;
 use veena_broker::quota::{Records, Use};
 use veena_broker::usage::UsageNumbers;
-use veena_contract::{Catalog as _, Entropy, Limit, PartitionIndex, PeerOp, Quota, QuotaScope, TopicId, TopicRecord};
+use veena_contract::{Catalog as _, CatalogView, Entropy, KeyId, Limit, PartitionIndex, PeerOp, Quota, QuotaScope, TopicId, TopicRecord};
 use veena_storage::disk::mem::MemDisk;
 use veena_storage::disk::{Disk, OpenMode, read_full_at};
 use veena_storage::partition::SEGMENT_HEADER_BYTES;
@@ -68,6 +68,22 @@ async fn what_is_stored_is_limited_over_all_nodes_whoever_takes_it_and_wherever_
     cluster.catalog.put(owned_by(topic("orders", 2, 3), &NODES));
     sleep(Duration::from_secs(5)).await;
     produce(&cluster, "a", 1, 90_000).await.expect("there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_use_of_a_key_is_the_latest_of_all_nodes_and_a_node_that_is_away_is_told() {
+    const HOUR_MS: u64 = 3_600_000;
+    let cluster = Cluster::start(1).await;
+    let id = |n: u32| KeyId::parse(&format!("{n:012}")).expect("an id");
+    for (node, key, hour) in [("a", 1, 7), ("b", 1, 9), ("c", 1, 8), ("c", 2, 5), ("a", 3, 1)] {
+        cluster.node(node).broker.key_uses().note(&CatalogView::default(), id(key), hour * HOUR_MS);
+    }
+    let told = cluster.node("a").broker.keys_used_everywhere(vec![id(1), id(2), id(4)]).await;
+    assert_eq!((told.last_ms, told.silent), (BTreeMap::from([(id(1), 9 * HOUR_MS), (id(2), 5 * HOUR_MS)]), 0));
+    cluster.net.fail("a", "b", Fault::Cut);
+    let told = cluster.node("a").broker.keys_used_everywhere(vec![id(1)]).await;
+    assert_eq!((told.last_ms, told.silent), (BTreeMap::from([(id(1), 8 * HOUR_MS)]), 1));
+    assert_eq!(cluster.node("a").broker.keys_used_everywhere(Vec::new()).await.silent, 0, "nobody is asked for nothing");
 }
 
 #[tokio::test(start_paused = true)]

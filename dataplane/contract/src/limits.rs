@@ -355,7 +355,7 @@ pub const PASSWORD_ROUNDS: u32 = 2;
 pub const PASSWORD_COMPUTATIONS_MAX: usize = 2;
 /// How many checks of passwords are under way on a node, those that wait for their turn included. More are told to come back.
 pub const PASSWORD_CHECKS_MAX: usize = 256;
-/// How many of those checks may be for users that do not exist. More are told to come back.
+/// How many of those checks may be for names that no user has. More are told to come back.
 pub const PASSWORD_CHECKS_UNKNOWN_MAX: usize = 32;
 /// How long a check of a password waits for its turn before it is told to come back.
 pub const PASSWORD_WAIT_MS_MAX: u64 = 2_000;
@@ -377,8 +377,17 @@ pub const LOGIN_FAILURE_MS: u64 = 12_000;
 pub const LOGIN_FAILURES_NODE_MAX: u64 = 32;
 /// How long until a node gets one of them back.
 pub const LOGIN_FAILURE_NODE_MS: u64 = 250;
-/// Of how many users a node remembers recent failures.
+/// Of how many users, and of how many addresses, a node remembers recent failures; and of how many users from where they signed in.
 pub const LOGIN_FAILURE_USERS_MAX: usize = 16_384;
+/// How many failed checks in a row an address has over all users that did not sign in from there lately: enough for the mistakes of many behind
+/// one address, and no more than a node has, so that an address does not take them all.
+pub const LOGIN_FAILURES_SOURCE_MAX: u64 = LOGIN_FAILURES_NODE_MAX;
+/// How long until an address gets one of them back: a quarter of what a node gets.
+pub const LOGIN_FAILURE_SOURCE_MS: u64 = 4 * LOGIN_FAILURE_NODE_MS;
+/// How long it is remembered from where a user signed in.
+pub const LOGIN_DEVICE_MS: u64 = 7 * 86_400_000;
+/// How many addresses are remembered of one user.
+pub const LOGIN_DEVICES_MAX: usize = 8;
 /// The largest `Authorization` header that is looked at: the longest user and password, in base64, and as much again.
 pub const AUTHORIZATION_BYTES_MAX: usize = 512;
 /// The longest token that is looked at.

@@ -715,14 +715,15 @@ pub(super) const ALL: &[Operation] = &[
         inputs: &[Input::Text("tenant", "Which; `default` unless given."), KIND, AFTER, RECORDS],
         body: Body::None,
         answers: &[answer(200, "The next records; none, if there are no more.", Shape::Lines)],
-        refusals: &[BAD_QUERY, PANIC, UNCONFIRMED],
+        refusals: &[BAD_QUERY, refused(404, &[NotFound]), PANIC, UNCONFIRMED],
     },
     Operation {
         route: Route::Explain,
         verb: Verb::Get,
         id: "explain",
-        summary: "Tells why a user may do something, or may not. Of others than oneself, to admins.",
+        summary: "Tells why a user may do something, or may not, and what is missing. Of others than oneself, to admins; of another tenant's, to operators.",
         inputs: &[
+            Input::Text("tenant", "Whose user; one's own tenant unless given."),
             Input::Text("user", "Who; whoever asks unless given."),
             Input::Text("action", "`produce`, `consume`, `create`, `see`, `manage` or `admin`."),
             Input::Text("topic", "To which topic, which need not be there. Needed for every action but `admin`."),

@@ -1,4 +1,5 @@
-//! What nodes tell each other about limits: what each stores, what each is asked for, and what each has used.
+//! What nodes tell each other about limits: what each stores, what each is asked for, and what each has used; and when keys
+//! were last used.
 //!
 //! Every [`limits::QUOTA_TALLY_MS`], while there are limits and nowhere otherwise. The leader of the metadata gives each node its share of a
 //! rate by what it was asked for; a node that does not hear of it within twice that time falls back to an equal share. A leader that is new does
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 use veena_contract::{
-    CatalogView, Limit, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, QuotaRecord, TenantId, TopicName, limits,
+    CatalogView, KeyId, Limit, NodeId, PeerAddr, PeerClass, PeerOp, PeerRefusal, PeerRequest, QuotaRecord, TenantId, TopicName, limits,
 };
 
 use super::bucket::MICRO;
@@ -49,6 +50,8 @@ struct UsageAsked {
     tenant: Option<TenantId>,
     /// Not what was used, but what those store who have a limit on it.
     is_stored: bool,
+    /// Not that either, but when these keys were last used.
+    keys: Vec<KeyId>,
 }
 
 /// What it tells.
@@ -57,6 +60,16 @@ struct UsageAsked {
 struct UsageTold {
     used: Vec<(TenantId, UsageNumbers)>,
     stored: Vec<(TenantId, Option<TopicName>, u64)>,
+    keys: Vec<(KeyId, u64)>,
+}
+
+/// When keys were last used on any node that answered.
+#[derive(Clone, Debug, Default)]
+pub struct KeysEverywhere {
+    /// The last use of each that was used, in Unix milliseconds.
+    pub last_ms: BTreeMap<KeyId, u64>,
+    /// How many nodes did not answer.
+    pub silent: usize,
 }
 
 /// What tenants have used on all nodes that answered.
@@ -192,7 +205,7 @@ async fn gather_stored(
         return;
     }
     known.retain(|node, _| nodes.contains(node));
-    let asked = UsageAsked { tenant: None, is_stored: true };
+    let asked = UsageAsked { is_stored: true, ..UsageAsked::default() };
     for (node, told) in ask_others(core, peers, nodes, &asked).await {
         if let Some(told) = told {
             known.insert(node, told.stored.into_iter().map(|(tenant, topic, bytes)| ((tenant, topic), bytes)).collect());
@@ -229,6 +242,8 @@ pub(crate) async fn serve_usage(core: &Arc<Core>, request: PeerRequest) -> Resul
         let here = core.stored_here.lock();
         let limited = here.iter().filter(|(key, _)| is_limited(key));
         told.stored = limited.map(|((tenant, topic), bytes)| (tenant.clone(), topic.clone(), *bytes)).collect();
+    } else if !asked.keys.is_empty() {
+        told.keys = keys_used_here(core, &asked.keys).collect();
     } else {
         told.used = used_here(core, asked.tenant.as_ref()).into_iter().collect();
     }
@@ -242,11 +257,33 @@ fn used_here(core: &Core, tenant: Option<&TenantId>) -> BTreeMap<TenantId, Usage
     }
 }
 
+fn keys_used_here(core: &Core, keys: &[KeyId]) -> impl Iterator<Item = (KeyId, u64)> {
+    keys.iter().filter_map(|key| Some((*key, core.key_uses.last_ms(*key)?)))
+}
+
+/// When these keys were last used on any node.
+pub(crate) async fn keys_used_everywhere(core: &Arc<Core>, keys: Vec<KeyId>) -> KeysEverywhere {
+    let mut everywhere = KeysEverywhere { last_ms: keys_used_here(core, &keys).collect(), silent: 0 };
+    let Some(peers) = core.ports.peers.as_ref().filter(|_| !keys.is_empty()) else { return everywhere };
+    let asked = UsageAsked { keys, ..UsageAsked::default() };
+    for (_, told) in ask_others(core, peers, &peers.directory.nodes(), &asked).await {
+        let Some(told) = told else {
+            everywhere.silent += 1;
+            continue;
+        };
+        for (key, last_ms) in told.keys {
+            let known_ms = everywhere.last_ms.entry(key).or_default();
+            *known_ms = last_ms.max(*known_ms);
+        }
+    }
+    everywhere
+}
+
 /// What a tenant, or every tenant, has used on all nodes.
 pub(crate) async fn used_everywhere(core: &Arc<Core>, tenant: Option<&TenantId>) -> UsageEverywhere {
     let mut everywhere = UsageEverywhere { tenants: used_here(core, tenant), nodes: 1, silent: 0 };
     let Some(peers) = &core.ports.peers else { return everywhere };
-    let asked = UsageAsked { tenant: tenant.cloned(), is_stored: false };
+    let asked = UsageAsked { tenant: tenant.cloned(), ..UsageAsked::default() };
     // A dead one is a member still, and has counted something.
     let nodes = peers.directory.nodes();
     everywhere.nodes = nodes.len().max(1);

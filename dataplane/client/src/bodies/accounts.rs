@@ -97,10 +97,13 @@ pub struct Key {
     /// Has it expired?
     #[serde(default, skip_serializing_if = "is_false")]
     pub expired: bool,
-    /// When somebody last signed in with it at the node that answers, to the hour, in Unix milliseconds; absent, if nobody has since that node
-    /// started. Other nodes know of other uses.
+    /// When somebody last signed in with it, to the hour, in Unix milliseconds: the latest of what each node has seen since it started; absent, if
+    /// none has seen any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_used_on_this_node_ms: Option<u64>,
+    pub last_used_ms: Option<u64>,
+    /// How many nodes did not say soon when it was last used: they may have seen a later use. Absent, if all have.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub nodes_silent: u64,
 }
 
 /// A key that was just created: the only answer that shows it.

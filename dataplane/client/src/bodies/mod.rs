@@ -22,7 +22,7 @@ pub use cluster::{
     AbortedMove, ClusterMember, ClusterMembers, ClusterMove, ClusterMoves, Decommission, Forgotten, MoveAborted, NodeMove, NodeStatus,
     Quarantine, QuarantinedCopy, Reason,
 };
-pub use explain::{CoveringGrant, Explained};
+pub use explain::{CoveringGrant, Explained, MissingGrant};
 pub use issuer::{PutTokenIssuer, PutTokenKey, TokenIssuer, TokenKey};
 pub use messages::{
     AckBatch, AckResult, AckResults, BatchAccepted, BatchEntry, CommitResult, CommitResults, Committed, InvalidEncoding, Message,

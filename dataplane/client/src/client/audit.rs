@@ -20,11 +20,12 @@ impl Client {
         self.get_bytes(route.with("kind", kind.as_str()).with("after", after.to_string())).await
     }
 
-    /// `GET /v1/explain`: why a user may do something, or may not.
+    /// `GET /v1/explain`: why a user may do something, or may not; of another tenant's user, for operators.
     ///
     /// # Errors
     /// As the server refuses.
-    pub async fn explain(&self, user: &str, action: &str, topic: Option<&str>) -> Result<Explained, ClientError> {
-        self.get(self.v1(&["explain"]).with("user", user).with("action", action).with_some("topic", topic)).await
+    pub async fn explain(&self, tenant: Option<&str>, user: &str, action: &str, topic: Option<&str>) -> Result<Explained, ClientError> {
+        let route = self.v1(&["explain"]).with_some("tenant", tenant).with("user", user).with("action", action);
+        self.get(route.with_some("topic", topic)).await
     }
 }

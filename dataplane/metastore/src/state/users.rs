@@ -127,8 +127,10 @@ impl State {
     pub(super) fn create_user(&mut self, user: UserRecord) -> Result<(), CommandError> {
         self.check_tenant(&user.tenant)?;
         let is_the_name_of_root = user.tenant.is_default() && user.username.as_str() == Username::ROOT;
-        if user.is_root != is_the_name_of_root || self.view.user(&user.tenant, &user.username).is_some() {
-            return Err(if user.is_person() { CommandError::UserExists } else { CommandError::AccountExists });
+        let known = self.view.user(&user.tenant, &user.username);
+        if user.is_root != is_the_name_of_root || known.is_some() {
+            let is_of_people = user.is_person() && known.is_none_or(|known| known.is_person());
+            return Err(if is_of_people { CommandError::UserExists } else { CommandError::AccountExists });
         }
         if self.view.counts_of(&user.tenant).users >= limits::USERS_MAX {
             return Err(CommandError::LimitReached { detail: format!("there are at most {} users", limits::USERS_MAX) });
@@ -168,7 +170,7 @@ impl State {
             });
         };
         if !known.is_person() {
-            return Err(CommandError::UserExists);
+            return Err(CommandError::AccountExists);
         }
         if known.is_root && grants.is_some() {
             return Err(Forbidden::RootGrants.into());

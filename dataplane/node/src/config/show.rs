@@ -90,7 +90,7 @@ impl Shown for LogFormat {
 const HEAD: &str = "\
 # Configuration
 
-Made from the table of keys in `dataplane/node/src/config/keys.rs`; a test compares them.
+Every setting of a node, with what it is unless something else is said.
 
 Later sources win: built-in values, the file of `veena node --config`, environment variables, flags. The file is one JSON object with a
 section for the part of a key before a point. A key that is not known, or a value that makes no sense, stops the start, and everything that

@@ -51,7 +51,7 @@ fn ids(state: &State) -> Vec<KeyId> {
 #[test]
 fn accounts_and_users_share_their_names_and_neither_is_taken_for_the_other() {
     let mut state = with_account();
-    assert_eq!(state.apply(create_user("ci", &[])), Err(CommandError::UserExists));
+    assert_eq!(state.apply(create_user("ci", &[])), Err(CommandError::AccountExists));
     for taken in ["ci", "joe", "admin"] {
         assert_eq!(
             state.apply(Command::CreateUser { user: UserRecord { is_root: false, ..account(taken) } }),

@@ -12,11 +12,11 @@ const GONE_MAX: usize = 1024;
 
 /// The last use of each key that was used since this node started, to the hour.
 #[derive(Default)]
-pub(crate) struct KeyUses(ArcSwap<OrdMap<KeyId, Arc<AtomicU64>>>);
+pub struct KeyUses(ArcSwap<OrdMap<KeyId, Arc<AtomicU64>>>);
 
 impl KeyUses {
     /// Somebody has signed in with this key of the view.
-    pub(crate) fn note(&self, view: &CatalogView, id: KeyId, now_ms: u64) {
+    pub fn note(&self, view: &CatalogView, id: KeyId, now_ms: u64) {
         let hour_ms = now_ms - now_ms % limits::KEY_USE_MS;
         if let Some(used_ms) = self.0.load().get(&id) {
             if used_ms.load(Ordering::Relaxed) < hour_ms {
@@ -35,7 +35,8 @@ impl KeyUses {
     }
 
     /// When somebody last has.
-    pub(crate) fn last_ms(&self, id: KeyId) -> Option<u64> {
+    #[must_use]
+    pub fn last_ms(&self, id: KeyId) -> Option<u64> {
         self.0.load().get(&id).map(|used_ms| used_ms.load(Ordering::Relaxed))
     }
 }
