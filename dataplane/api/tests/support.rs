@@ -446,6 +446,13 @@ impl Node {
         Client { stream: TcpStream::connect(self.address).await.expect("listening"), rest: Vec::new() }
     }
 
+    /// From another address of this machine.
+    pub async fn connect_from(&self, address: [u8; 4]) -> Client {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind((address, 0).into()).expect("every 127 is this machine's");
+        Client { stream: socket.connect(self.address).await.expect("listening"), rest: Vec::new() }
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
         self.connect().await.request("GET", path, &[], b"").await
     }

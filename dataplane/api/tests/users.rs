@@ -214,6 +214,25 @@ async fn too_many_wrong_passwords_are_throttled_until_time_has_passed_and_whoeve
     assert_eq!(signs_in(&node, "joe", "wrong-after").await, 429);
 }
 
+#[tokio::test]
+async fn who_guesses_at_one_address_keeps_nobody_out_at_another_where_they_signed_in() {
+    let node = Node::start_secured().await;
+    node.user("joe", &[]).await;
+    let signs_in_from = async |last: u8, password: &str| {
+        let header = basic("joe", password);
+        let mut client = node.connect_from([127, 0, 0, last]).await;
+        client.request("GET", "/v1/topics", &[("Authorization", header.as_str())], b"").await.status
+    };
+    assert_eq!(signs_in_from(7, PASSWORD).await, 200);
+    pass(Duration::from_millis(limits::VERIFIED_IDLE_MS)).await;
+    for turn in 0..limits_of_failures() {
+        assert_eq!(signs_in_from(66, &format!("guess-{turn}")).await, 401);
+    }
+    assert_eq!(signs_in_from(66, "guess-last").await, 429);
+    assert_eq!(signs_in_from(8, PASSWORD).await, 429, "nobody knows who that is");
+    assert_eq!(signs_in_from(7, PASSWORD).await, 200);
+}
+
 fn limits_of_failures() -> usize {
     usize::try_from(limits::LOGIN_FAILURES_MAX).expect("few")
 }
