@@ -194,7 +194,13 @@ async fn tenants_are_handled_from_the_command_line() {
     veena(&node, boss, "topic ls").await.expect("as before");
     assert!(veena(&node, root, "tenant suspend nobody").await.expect_err("there is none").1.contains("status 404"));
     assert_eq!(veena(&node, root, "user grant boss --tenant acme --nothing").await.expect("taken"), "boss may do nothing\n");
+    let told = veena(&node, root, "explain boss admin --tenant acme").await.expect("told");
+    assert!(told.contains("boss may not admin") && told.contains("the grant admin, which an admin of the tenant acme can give"), "{told}");
+    let (code, said) = veena(&node, root, &add).await.expect_err("they are there");
+    assert!(code == 1 && said.contains("user already exists (status 409) [already_exists]") && said.contains("already_exists.md"), "{said}");
     assert_eq!(veena(&node, root, "user rm -f boss --tenant acme").await.expect("deleted"), "deleted boss\n");
+    let (code, said) = veena(&node, root, "user info boss --tenant acme").await.expect_err("gone");
+    assert!(code == 1 && said.contains("user not found (status 404) [not_found]") && said.contains("not_found.md"), "{said}");
     assert!(veena(&node, root, "tenant rm acme").await.expect_err("nobody can be asked").1.contains("say -f"));
     assert!(veena(&node, root, "tenant rm -f default").await.expect_err("it stays").1.contains("can be neither suspended nor deleted"));
     node.stop(STOP_DEADLINE).await.expect("a clean stop");
