@@ -297,6 +297,8 @@ impl From<CommandError> for Problem {
             CommandError::UserChanged
             | CommandError::RevisionPassed { .. }
             | CommandError::RevisionTaken { .. }
+            | CommandError::DeletedHere
+            | CommandError::SuspendedHere
             | CommandError::TenantStays
             | CommandError::TenantDeleting
             | CommandError::TenantNotEmpty => (StatusCode::CONFLICT, ErrorCode::Conflict),

@@ -142,7 +142,7 @@ mod tests {
                 revision: 0,
             };
             let (tenant, state) = (user.tenant.clone(), TenantState::Active);
-            let record = TenantRecord { tenant, state, revision: 1, created_at_ms: 1, updated_at_ms: 1 };
+            let record = TenantRecord { tenant, state, revision: 1, created_at_ms: 1, updated_at_ms: 1, by_hand: false };
             view.tenants.insert(user.tenant.clone(), Arc::new(record));
             view.users.insert((user.tenant.clone(), user.username.clone()), Arc::new(user));
         }

@@ -94,7 +94,7 @@ pub(crate) async fn put(call: &Call<'_>, body: RequestBody) -> Result<Answer, Pr
         _ => return Err(Problem::invalid("invalid state: want active or suspended")),
     };
     let (revision, at_ms) = (revision(asked.revision)?, call.state.parts.clock.now_ms());
-    let command = Command::PutTenant { tenant: tenant.clone(), state, revision, at_ms };
+    let command = Command::PutTenant { tenant: tenant.clone(), state, revision, at_ms, by_hand: revision.is_none() };
     let view = catalog::propose(call, |_| Ok(command.clone())).await?;
     told(call, &view, &tenant, StatusCode::OK).await
 }
@@ -106,7 +106,7 @@ pub(crate) fn revision(asked: Option<i64>) -> Result<Option<u64>, Problem> {
 /// `DELETE /v1/admin/tenants/{tenant}`: begins it. The leader goes on by itself.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Answer, Problem> {
     let tenant = named(call)?;
-    let command = Command::DeleteTenant { tenant: tenant.clone(), at_ms: call.state.parts.clock.now_ms() };
+    let command = Command::DeleteTenant { tenant: tenant.clone(), at_ms: call.state.parts.clock.now_ms(), by_hand: true };
     let view = catalog::propose(call, |_| Ok(command.clone())).await?;
     told(call, &view, &tenant, StatusCode::ACCEPTED).await
 }
@@ -163,6 +163,6 @@ pub(crate) async fn delete_user(call: &Call<'_>) -> Result<Answer, Problem> {
     let (tenant, username) = (named(call)?, users::named(call, UserKind::Person)?);
     let view = view_with(call, &tenant).await?;
     find(&view, &tenant)?;
-    users::change(call, Command::DeleteUser { tenant, username, kind: UserKind::Person }).await?;
+    users::change(call, Command::DeleteUser { tenant, username, kind: UserKind::Person, by_hand: true }).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

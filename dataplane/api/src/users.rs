@@ -160,7 +160,7 @@ pub(crate) async fn describe(call: &Call<'_>, kind: UserKind) -> Result<Answer, 
 
 /// `DELETE /v1/users/{user}`, `DELETE /v1/accounts/{account}`: its keys go with it.
 pub(crate) async fn delete(call: &Call<'_>, kind: UserKind) -> Result<Answer, Problem> {
-    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call, kind)?, kind };
+    let command = Command::DeleteUser { tenant: call.tenant().clone(), username: named(call, kind)?, kind, by_hand: true };
     change(call, command).await?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

@@ -272,7 +272,7 @@ impl Node {
     /// A tenant.
     pub async fn tenant(&self, name: &str) {
         let tenant = TenantId::parse(name).expect("a name");
-        let put = Command::PutTenant { tenant, state: TenantState::Active, revision: None, at_ms: 1 };
+        let put = Command::PutTenant { tenant, state: TenantState::Active, revision: None, at_ms: 1, by_hand: false };
         self.catalog.newest().propose(put).await.expect("created");
     }
 
@@ -330,6 +330,7 @@ impl Node {
             tenant: tenant.clone(),
             username: user.username.clone(),
             kind: user.kind,
+            by_hand: false,
         });
         for command in topics.chain(users) {
             self.catalog.newest().propose(command).await.expect("deleted");

@@ -331,6 +331,10 @@ pub const TENANT_DELETE_BATCH_MAX: usize = 256;
 pub const TENANT_GONE_AFTER_MS: u64 = 5_000;
 /// How many API keys there are. Every node holds them all in memory.
 pub const KEYS_MAX: usize = 100_000;
+/// How many API keys one tenant has, as long as no operator has set its limit `keys`: none takes the room of all others.
+pub const KEYS_PER_TENANT_MAX: usize = 10_000;
+/// How many names of deleted tenants and users are remembered, so that what is older does not make them again.
+pub const TOMBSTONES_MAX: usize = 10_000;
 /// How many keys of one account are good at once: enough for one to take the place of another, everywhere it is used.
 pub const KEYS_PER_ACCOUNT_MAX: usize = 5;
 /// How many keys of one account are still shown when they have expired; the one that was over first is forgotten first.

@@ -412,7 +412,7 @@ pub enum Command {
         /// The record to insert.
         user: UserRecord,
     },
-    /// Deletes a user, and their keys. What topics they own stay theirs by name.
+    /// Deletes a user, and their keys.
     DeleteUser {
         /// Whose user.
         tenant: TenantId,
@@ -421,6 +421,10 @@ pub enum Command {
         /// Of which kind: one of the other has not been meant.
         #[serde(default, skip_serializing_if = "UserKind::is_person")]
         kind: UserKind,
+        /// Did somebody decide it? Then it stays so until it is taken back without a revision, and the topics of the user are nobody's: else
+        /// they would be of whoever gets the name next, as they are where this is not said.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_hand: bool,
     },
     /// Replaces what a user may do.
     SetGrants {
@@ -461,6 +465,9 @@ pub enum Command {
         revision: Option<u64>,
         /// When it was said.
         at_ms: u64,
+        /// Did somebody on the cluster itself say it? What they suspend is not resumed by who names a revision.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_hand: bool,
     },
     /// Begins to delete a tenant: from here on nobody of it signs in, and nothing of it is made.
     DeleteTenant {
@@ -468,6 +475,9 @@ pub enum Command {
         tenant: TenantId,
         /// When it was said.
         at_ms: u64,
+        /// Did somebody on the cluster itself say it? Then who names a revision does not make it again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_hand: bool,
     },
     /// Forgets a tenant that was deleted. Proposed once nothing of it is left on any node.
     TenantGone {
@@ -561,6 +571,7 @@ impl Command {
             | Self::SetDraining { .. }
             | Self::LetGo { .. }
             | Self::NodeGone { .. } => FeatureLevel::MOVES,
+            Self::DeleteUser { by_hand: true, .. } => FeatureLevel::TENANTS,
             Self::CreateUser { user: UserRecord { tenant, kind, .. } }
             | Self::DeleteUser { tenant, kind, .. }
             | Self::SetGrants { tenant, kind, .. } => {
@@ -705,6 +716,12 @@ pub enum CommandError {
         /// Which.
         revision: u64,
     },
+    /// It was deleted by somebody on the cluster itself.
+    #[error("it was deleted on this cluster itself: only a change without a revision makes it again")]
+    DeletedHere,
+    /// It was suspended by somebody on the cluster itself.
+    #[error("the tenant was suspended on this cluster itself: only a change without a revision resumes it")]
+    SuspendedHere,
     /// The tenant `default` is for good.
     #[error("the tenant default can be neither suspended nor deleted")]
     TenantStays,

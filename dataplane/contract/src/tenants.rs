@@ -41,13 +41,23 @@ pub struct TenantRecord {
     pub created_at_ms: u64,
     /// When it was last changed.
     pub updated_at_ms: u64,
+    /// Was it restricted by somebody on the cluster itself? Then only they lift that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
 }
 
 impl TenantRecord {
     /// The tenant `default` as it is before anybody has said anything about it.
     #[must_use]
     pub fn of_default() -> Self {
-        Self { tenant: TenantId::default_tenant(), state: TenantState::Active, revision: 0, created_at_ms: 0, updated_at_ms: 0 }
+        Self {
+            tenant: TenantId::default_tenant(),
+            state: TenantState::Active,
+            revision: 0,
+            created_at_ms: 0,
+            updated_at_ms: 0,
+            by_hand: false,
+        }
     }
 }
 
@@ -60,12 +70,14 @@ pub struct TenantCounts {
     pub users: usize,
     /// The partitions of its topics.
     pub partitions: u64,
+    /// The keys of its service accounts, those that have expired among them.
+    pub keys: usize,
 }
 
 impl TenantCounts {
     /// Has it nothing?
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.topics == 0 && self.users == 0
+        self.topics == 0 && self.users == 0 && self.keys == 0
     }
 }

@@ -76,6 +76,7 @@ impl TenantEnd {
             tenant: tenant.clone(),
             username: user.username.clone(),
             kind: user.kind,
+            by_hand: false,
         });
         for command in topics.chain(users).take(limits::TENANT_DELETE_BATCH_MAX) {
             match self.metastore.propose(command).await {
@@ -184,7 +185,8 @@ mod tests {
         /// A tenant with a user, and a topic with messages.
         async fn furnish(&self, name: &str, id: &str) {
             let tenant = tenant(name);
-            self.apply(Command::PutTenant { tenant: tenant.clone(), state: TenantState::Active, revision: None, at_ms: 1 }).await;
+            self.apply(Command::PutTenant { tenant: tenant.clone(), state: TenantState::Active, revision: None, at_ms: 1, by_hand: false })
+                .await;
             let user = UserRecord {
                 tenant: tenant.clone(),
                 username: Username::parse("joe").expect("a name"),
@@ -235,7 +237,7 @@ mod tests {
         node.furnish("twin", "0000000000000002").await;
         node.until("both have their directories", |node| node.names_in("/data/topics").len() == 2).await;
         node.end_tenants();
-        node.apply(Command::DeleteTenant { tenant: tenant("acme"), at_ms: 2 }).await;
+        node.apply(Command::DeleteTenant { tenant: tenant("acme"), at_ms: 2, by_hand: false }).await;
         let has_acme = |node: &Node| node.metastore.view().tenants.contains_key(&tenant("acme"));
         node.until("what the catalog has of it is gone", |node| node.metastore.view().counts_of(&tenant("acme")).is_empty()).await;
         assert!(has_acme(&node), "it is named for longer than that");
@@ -262,7 +264,7 @@ mod tests {
         let file = node.disk.open("/data/made/x".as_ref(), veena_storage::disk::OpenMode::CreateNew).expect("made");
         file.write_at(b"x", 0).expect("written");
         node.disk.rename("/data/made".as_ref(), kept.as_ref()).expect("renamed");
-        node.apply(Command::DeleteTenant { tenant: tenant("acme"), at_ms: 2 }).await;
+        node.apply(Command::DeleteTenant { tenant: tenant("acme"), at_ms: 2, by_hand: false }).await;
         let end = TenantEnd { me: node.me.clone(), metastore: node.metastore.clone(), broker: node.broker.clone(), members: None };
         let (key, mut clean) = ((tenant("acme"), 1), Clean::new());
         let long_ago = || Instant::now().checked_sub(CLEAN_FOR * 2).expect("the clock has run for longer");

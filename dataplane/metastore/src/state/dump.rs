@@ -10,6 +10,7 @@ use veena_contract::{
 };
 
 use super::machine::version_of;
+use super::tombstones::{Tombstone, Tombstones};
 use super::{FormerLife, State};
 
 const VERSION: u32 = version_of(FeatureLevel::CURRENT);
@@ -47,6 +48,9 @@ struct Dump {
     quotas: Vec<QuotaRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token_issuer: Option<TokenIssuerRecord>,
+    /// Those deleted first come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tombstones: Vec<Tombstone>,
 }
 
 impl State {
@@ -81,6 +85,7 @@ impl State {
             audit: self.view.audit.dump().collect(),
             quotas: self.view.quotas.values().map(|record| QuotaRecord::clone(record)).collect(),
             token_issuer: self.view.token_issuer.as_deref().cloned(),
+            tombstones: self.tombstones.dump().collect(),
         };
         serde_json::to_vec(&dump).expect("invariant: records are plain data with string keys")
     }
@@ -94,8 +99,12 @@ impl State {
     /// What a reader has to know to read all of it: an older one would forget what it does not know.
     pub(crate) fn level(&self) -> FeatureLevel {
         let is_new = |user: &UserRecord| user.revision > 0 || !user.is_person();
-        let has_tenants = self.said_tenants().next().is_some() || !self.view.quotas.is_empty() || !self.view.audit.is_empty();
-        if has_tenants || self.view.token_issuer.is_some() || self.view.users.values().any(|user| is_new(user)) {
+        let has_tenants = self.said_tenants().next().is_some()
+            || !self.view.quotas.is_empty()
+            || !self.view.audit.is_empty()
+            || !self.tombstones.is_empty()
+            || self.view.token_issuer.is_some();
+        if has_tenants || self.view.users.values().any(|user| is_new(user)) {
             return FeatureLevel::TENANTS;
         }
         if !self.view.users.is_empty() {
@@ -126,6 +135,7 @@ impl State {
         dump.tenants.into_iter().for_each(|tenant| state.insert_tenant(tenant));
         dump.users.into_iter().for_each(|user| state.insert_user(user));
         dump.keys.into_iter().for_each(|key| state.insert_key(key));
+        state.tombstones = Tombstones::from_dump(dump.tombstones);
         state.view.audit = AuditTrail::from_dump(dump.audit);
         dump.quotas.into_iter().for_each(|record| state.insert_quota(record));
         state.view.token_issuer = dump.token_issuer.map(Arc::new);

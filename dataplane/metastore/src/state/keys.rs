@@ -45,18 +45,24 @@ impl State {
         } else {
             self.view.account_keys.insert(at, left)
         };
-        self.view.keys.remove(&id);
+        if self.view.keys.remove(&id).is_some() {
+            self.count(tenant, |counts| counts.keys = counts.keys.saturating_sub(1));
+        }
     }
 
     /// With an account its keys go.
     pub(super) fn delete_keys_of(&mut self, tenant: &TenantId, account: &Username) {
         let ids = self.view.account_keys.remove(&(tenant.clone(), account.clone()));
-        ids.iter().flat_map(|ids| ids.iter()).for_each(|id| drop(self.view.keys.remove(id)));
+        let gone = ids.iter().flat_map(|ids| ids.iter()).filter(|id| self.view.keys.remove(*id).is_some()).count();
+        self.count(tenant, |counts| counts.keys = counts.keys.saturating_sub(gone));
     }
 
     pub(super) fn insert_key(&mut self, key: KeyRecord) {
         let ids = self.view.account_keys.entry((key.tenant.clone(), key.username.clone())).or_default();
         *ids = ids.iter().copied().chain([key.id]).collect();
-        self.view.keys.insert(key.id, Arc::new(key));
+        let tenant = key.tenant.clone();
+        if self.view.keys.insert(key.id, Arc::new(key)).is_none() {
+            self.count(&tenant, |counts| counts.keys += 1);
+        }
     }
 }

@@ -50,7 +50,11 @@ pub(crate) enum Operation {
 impl Operation {
     /// A change of the catalog, by a user or by the node itself, for members of a level: those that do not know what a user was let in with
     /// are not told.
-    pub(crate) fn catalog(caller: Option<Actor>, command: Command, level: FeatureLevel) -> Self {
+    pub(crate) fn catalog(caller: Option<Actor>, mut command: Command, level: FeatureLevel) -> Self {
+        // Older members delete a user, and know no more of it.
+        if let Command::DeleteUser { by_hand, .. } = &mut command {
+            *by_hand &= level >= FeatureLevel::TENANTS;
+        }
         let command = Box::new(command);
         match caller {
             Some(Actor { tenant, username: caller, checked }) => {

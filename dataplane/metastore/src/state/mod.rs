@@ -13,6 +13,7 @@ mod moves;
 mod quotas;
 mod schemas;
 mod tenants;
+mod tombstones;
 mod topics;
 mod users;
 
@@ -40,13 +41,21 @@ pub struct State {
     folded: OrdMap<(TenantId, String), TopicName>,
     /// Bytes of all schema histories. A child's is its parent's, and counts once.
     schema_bytes: usize,
+    /// What was deleted by hand.
+    tombstones: tombstones::Tombstones,
 }
 
 impl Default for State {
     /// Nothing but the tenant `default`.
     fn default() -> Self {
-        let mut state =
-            Self { lineage: None, former: Arc::default(), view: CatalogView::default(), folded: OrdMap::default(), schema_bytes: 0 };
+        let mut state = Self {
+            lineage: None,
+            former: Arc::default(),
+            view: CatalogView::default(),
+            folded: OrdMap::default(),
+            schema_bytes: 0,
+            tombstones: tombstones::Tombstones::default(),
+        };
         state.insert_tenant(TenantRecord::of_default());
         state
     }
@@ -151,13 +160,13 @@ impl State {
                 Ok(())
             }
             Command::CreateUser { user } => self.create_user(user),
-            Command::PutTenant { tenant, state, revision, at_ms } => self.put_tenant(tenant, state, revision, at_ms),
-            Command::DeleteTenant { tenant, at_ms } => self.delete_tenant(&tenant, at_ms),
+            Command::PutTenant { tenant, state, revision, at_ms, by_hand } => self.put_tenant(tenant, state, revision, at_ms, by_hand),
+            Command::DeleteTenant { tenant, at_ms, by_hand } => self.delete_tenant(&tenant, at_ms, by_hand),
             Command::TenantGone { tenant, created_at_ms } => self.tenant_gone(&tenant, created_at_ms),
             Command::PutUser { tenant, username, hash, grants, revision, at_ms } => {
                 self.put_user(tenant, username, hash, grants, revision, at_ms)
             }
-            Command::DeleteUser { tenant, username, kind } => self.delete_user(&tenant, &username, kind),
+            Command::DeleteUser { tenant, username, kind, by_hand } => self.delete_user(&tenant, &username, kind, by_hand),
             Command::SetGrants { tenant, username, kind, grants, at_ms } => self.set_grants(&tenant, &username, kind, grants, at_ms),
             Command::SetPassword { tenant, username, hash, checked, at_ms } => {
                 self.set_password(&tenant, &username, hash, checked.as_ref(), at_ms)

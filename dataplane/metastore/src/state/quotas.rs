@@ -1,7 +1,7 @@
 //! Limits of tenants and topics. Those on how many things there are are kept here, where the things are made; the others by each node.
 
 use veena_contract::records::CommandError;
-use veena_contract::{Limit, Quota, QuotaRecord, QuotaScope, TenantId, TopicName, limits};
+use veena_contract::{Limit, Quota, QuotaRecord, QuotaScope, TenantId, TopicName, Username, limits};
 
 use super::State;
 use super::tenants::next_revision;
@@ -57,10 +57,17 @@ impl State {
 
     /// May the tenant have one more key? Those that have expired when it is made do not count.
     pub(super) fn check_new_key(&self, tenant: &TenantId, now_ms: u64) -> Result<(), CommandError> {
-        if self.view.quota(tenant, None).is_none_or(|record| record.quota.keys.is_none()) {
+        let all = self.view.counts_of(tenant).keys as u64;
+        let Some(allowed) = self.view.quota(tenant, None).and_then(|record| record.quota.get(Limit::Keys)) else {
+            let max = limits::KEYS_PER_TENANT_MAX;
+            let detail = || format!("a tenant has at most {max} keys; an operator can set another limit");
+            return if all < max as u64 { Ok(()) } else { Err(CommandError::LimitReached { detail: detail() }) };
+        };
+        if all < allowed {
             return Ok(());
         }
-        let of_accounts = self.view.account_keys.iter().filter(|((of, _), _)| of == tenant);
+        // Only where they could matter it is looked which have expired, and at none of another tenant.
+        let of_accounts = self.view.account_keys.range((tenant.clone(), Username::least())..).take_while(|((of, _), _)| of == tenant);
         let keys = of_accounts.flat_map(|(_, ids)| ids.iter()).filter_map(|id| self.view.key(id));
         let live = keys.filter(|key| !key.is_expired(now_ms)).count();
         self.check_quota(tenant, Limit::Keys, live as u64 + 1)

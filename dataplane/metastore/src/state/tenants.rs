@@ -24,6 +24,7 @@ impl State {
         state: TenantState,
         revision: Option<u64>,
         at_ms: u64,
+        by_hand: bool,
     ) -> Result<(), CommandError> {
         if tenant.is_default() && state != TenantState::Active {
             return Err(CommandError::TenantStays);
@@ -37,26 +38,34 @@ impl State {
             }
             _ => {}
         }
-        let is_same = known.as_deref().is_some_and(|record| record.state == state);
+        let is_held = known.as_deref().is_some_and(|record| record.by_hand);
+        if is_held && revision.is_some() && state != TenantState::Suspended {
+            return Err(CommandError::SuspendedHere);
+        }
+        let by_hand = state == TenantState::Suspended && (by_hand || is_held);
+        let is_same = known.as_deref().is_some_and(|record| record.state == state) && by_hand == is_held;
         let applied = known.as_deref().map_or(0, |record| record.revision);
         // A tenant that is new has had no revision: also 0 is one.
-        let revision = if known.is_some() { next_revision(revision, applied, is_same)? } else { revision.unwrap_or(1) };
+        let revision = match known {
+            Some(_) => next_revision(revision, applied, is_same)?,
+            None => self.first_revision(&tenant, None, revision, 1)?,
+        };
         if is_same && revision == applied {
             return Ok(());
         }
         let created_at_ms = known.as_deref().map_or(at_ms, |record| record.created_at_ms);
-        self.insert_tenant(TenantRecord { tenant, state, revision, created_at_ms, updated_at_ms: at_ms });
+        self.insert_tenant(TenantRecord { tenant, state, revision, created_at_ms, updated_at_ms: at_ms, by_hand });
         Ok(())
     }
 
-    pub(super) fn delete_tenant(&mut self, tenant: &TenantId, at_ms: u64) -> Result<(), CommandError> {
+    pub(super) fn delete_tenant(&mut self, tenant: &TenantId, at_ms: u64, by_hand: bool) -> Result<(), CommandError> {
         if tenant.is_default() {
             return Err(CommandError::TenantStays);
         }
         let record = self.view.tenants.get(tenant).map(|record| TenantRecord::clone(record)).ok_or(CommandError::TenantNotFound)?;
         if record.state != TenantState::Deleting {
             let revision = record.revision + 1;
-            self.insert_tenant(TenantRecord { state: TenantState::Deleting, revision, updated_at_ms: at_ms, ..record });
+            self.insert_tenant(TenantRecord { state: TenantState::Deleting, revision, updated_at_ms: at_ms, by_hand, ..record });
         }
         Ok(())
     }
@@ -68,7 +77,12 @@ impl State {
         if !is_of_this_life || !self.view.counts_of(tenant).is_empty() {
             return Err(CommandError::TenantNotEmpty);
         }
+        let (by_hand, revision) = (record.by_hand, record.revision);
         self.view.tenants.remove(tenant);
+        self.forget_tombstones_of_users(tenant);
+        if by_hand {
+            self.bury(tenant, None, revision);
+        }
         self.view.audit.forget(tenant);
         self.forget_quotas(tenant);
         Ok(())

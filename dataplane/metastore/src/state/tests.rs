@@ -179,7 +179,7 @@ fn what_was_made_by_a_node_alone_is_its_own_when_others_come() {
 fn tenants_share_no_names_and_no_links() {
     let theirs = other();
     let topic = TopicRecord { tenant: other(), ..record("orders", 2) };
-    let put = Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3 };
+    let put = Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3, by_hand: false };
     let mut state = state([put, create("orders", 1), Command::CreateTopic { topic, attach: None }, create("child", 3)]);
     let foreign = Command::DeleteTopic { tenant: theirs.clone(), name: name("orders"), id: TopicId(1) };
     assert_eq!(state.apply(foreign), Err(CommandError::TopicNotFound));
@@ -561,6 +561,8 @@ fn same(a: &State, b: &State) -> bool {
         && a.folded == b.folded
         && a.view.tenants == b.view.tenants
         && a.view.counts == b.view.counts
+        && a.tombstones.dump().eq(b.tombstones.dump())
+        && a.view.counts == b.view.counts
         && a.schema_bytes == b.schema_bytes
 }
 
@@ -667,14 +669,14 @@ fn any_command() -> impl Strategy<Value = Command> {
             },
         }),
         2 => (any_tenant(), any_tenant_state(), prop::option::of(0..6_u64)).prop_map(|(tenant, state, revision)| Command::PutTenant {
-            tenant, state, revision, at_ms: 3,
+            tenant, state, revision, at_ms: 3, by_hand: revision.is_none(),
         }),
-        1 => any_tenant().prop_map(|tenant| Command::DeleteTenant { tenant, at_ms: 4 }),
+        1 => any_tenant().prop_map(|tenant| Command::DeleteTenant { tenant, at_ms: 4, by_hand: true }),
         2 => any_tenant().prop_map(|tenant| Command::TenantGone { tenant, created_at_ms: 3 }),
         2 => (any_tenant(), any_user(), any::<bool>(), any::<bool>(), prop::option::of(0..4_u64)).prop_map(|(tenant, username, has_hash, has_grants, revision)| Command::PutUser {
             tenant, username, hash: has_hash.then(|| StoredHash::new("p".into())), grants: has_grants.then(Grants::none), revision, at_ms: 5,
         }),
-        1 => (any_tenant(), any_user(), any_kind()).prop_map(|(tenant, username, kind)| Command::DeleteUser { tenant, username, kind }),
+        1 => (any_tenant(), any_user(), any_kind()).prop_map(|(tenant, username, kind)| Command::DeleteUser { tenant, username, kind, by_hand: true }),
         3 => (any_tenant(), any_user(), 0..30_u8, 0..20_u64, prop::option::of(0..20_u64)).prop_map(|(tenant, username, n, created_at_ms, expires_at_ms)| {
             Command::CreateKey { key: keys::key(tenant, username, n, created_at_ms, expires_at_ms) }
         }),
@@ -696,7 +698,7 @@ proptest! {
     fn apply_is_deterministic_and_keeps_the_rules_and_a_restored_dump_is_the_same(
         commands in prop::collection::vec((any_command(), 0..10_u8), 0..120),
     ) {
-        let begun = || state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3 }]);
+        let begun = || state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3, by_hand: false }]);
         let (mut one, mut two) = (begun(), begun());
         for (command, aim) in commands {
             let command = if aim == 0 { command } else { aimed(command, &one) };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use veena_contract::records::{Command, CommandError};
 use veena_contract::{
-    Action, Actor, FeatureLevel, Forbidden, Grants, KeyId, KeyRecord, Stamp, StoredHash, TenantId, TenantState, TopicName, UserKind,
-    UserRecord, Username, limits,
+    Action, Actor, FeatureLevel, Forbidden, Grants, KeyId, KeyRecord, Stamp, StoredHash, TenantId, TenantState, TopicName, TopicRecord,
+    UserKind, UserRecord, Username, limits,
 };
 
 use super::State;
@@ -124,7 +124,7 @@ impl State {
         if is_theirs || user.is_admin() { Ok(()) } else { Err(Forbidden::NotOwner { topic: name.clone() }) }
     }
 
-    pub(super) fn create_user(&mut self, user: UserRecord) -> Result<(), CommandError> {
+    pub(super) fn create_user(&mut self, mut user: UserRecord) -> Result<(), CommandError> {
         self.check_tenant(&user.tenant)?;
         let is_the_name_of_root = user.tenant.is_default() && user.username.as_str() == Username::ROOT;
         let known = self.view.user(&user.tenant, &user.username);
@@ -138,6 +138,7 @@ impl State {
         if self.view.users.len() >= limits::USERS_CLUSTER_MAX {
             return Err(CommandError::LimitReached { detail: "this cluster takes no more users".to_owned() });
         }
+        user.revision = self.first_revision(&user.tenant.clone(), Some(&user.username.clone()), None, user.revision)?;
         self.insert_user(user);
         Ok(())
     }
@@ -155,7 +156,7 @@ impl State {
         let Some(known) = self.view.user(&tenant, &username).map(|user| UserRecord::clone(user)) else {
             let hash = Some(hash.ok_or(CommandError::UserNotFound)?);
             let kind = UserKind::Person;
-            let (grants, revision) = (grants.unwrap_or_default(), revision.unwrap_or(1));
+            let (grants, revision) = (grants.unwrap_or_default(), self.first_revision(&tenant, Some(&username), revision, 1)?);
             let (created_at_ms, updated_at_ms) = (at_ms, at_ms);
             return self.create_user(UserRecord {
                 tenant,
@@ -185,15 +186,37 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn delete_user(&mut self, tenant: &TenantId, username: &Username, kind: UserKind) -> Result<(), CommandError> {
-        if self.the_user(tenant, username, kind)?.is_root {
+    pub(super) fn delete_user(
+        &mut self,
+        tenant: &TenantId,
+        username: &Username,
+        kind: UserKind,
+        by_hand: bool,
+    ) -> Result<(), CommandError> {
+        let user = self.the_user(tenant, username, kind)?;
+        if user.is_root {
             return Err(Forbidden::RootStays.into());
+        }
+        if by_hand {
+            self.disown_topics_of(tenant, username);
+            // One without a revision was never put by anybody from outside.
+            if user.revision > 0 {
+                self.bury(tenant, Some(username), user.revision);
+            }
         }
         if self.view.users.remove(&(tenant.clone(), username.clone())).is_some() {
             self.count(tenant, |counts| counts.users = counts.users.saturating_sub(1));
         }
         self.delete_keys_of(tenant, username);
         Ok(())
+    }
+
+    /// Whoever gets the name next does not get the topics.
+    fn disown_topics_of(&mut self, tenant: &TenantId, username: &Username) {
+        let is_theirs = |topic: &&Arc<TopicRecord>| topic.owner.as_deref() == Some(username.as_str());
+        for topic in self.view.topics_of(tenant).filter(is_theirs).cloned().collect::<Vec<_>>() {
+            self.put(TopicRecord { owner: None, ..topic.as_ref().clone() });
+        }
     }
 
     pub(super) fn set_grants(

@@ -67,7 +67,13 @@ fn user(tenant: &str, name: &str, grants: &[GrantText]) -> Command {
 }
 
 fn put_acme() -> Command {
-    Command::PutTenant { tenant: TenantId::parse("acme").expect("a tenant"), state: TenantState::Active, revision: None, at_ms: 3 }
+    Command::PutTenant {
+        tenant: TenantId::parse("acme").expect("a tenant"),
+        state: TenantState::Active,
+        revision: None,
+        at_ms: 3,
+        by_hand: false,
+    }
 }
 
 fn admin_of(tenant: &str, name: &str) -> Command {
@@ -231,8 +237,8 @@ fn a_tenants_chain_goes_with_it_and_is_not_begun_anew() {
     assert_eq!(lines(&state, "acme").len(), 1);
     let Actor { tenant, username, .. } = of("acme", "ann");
     for command in [
-        Command::DeleteUser { tenant, username, kind: UserKind::Person },
-        Command::DeleteTenant { tenant: acme.clone(), at_ms: 4 },
+        Command::DeleteUser { tenant, username, kind: UserKind::Person, by_hand: false },
+        Command::DeleteTenant { tenant: acme.clone(), at_ms: 4, by_hand: false },
         Command::TenantGone { tenant: acme, created_at_ms: 3 },
     ] {
         assert_eq!(take(&mut state, &Origin::Node, command), "{}");
@@ -268,7 +274,7 @@ proptest! {
     fn every_command_that_was_asked_for_has_one_record_and_every_node_has_the_same(
         commands in prop::collection::vec((any_command(), any::<bool>()), 0..60),
     ) {
-        let begun = || state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3 }]);
+        let begun = || state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 3, by_hand: false }]);
         let (mut one, mut two) = (begun(), begun());
         let count = |state: &State| ["default", "other"].map(|tenant| lines(state, tenant).len()).iter().sum::<usize>();
         for (command, is_asked) in commands {

@@ -18,7 +18,7 @@ fn other_tenant() -> TenantId {
     TenantId::parse("other").expect("a tenant")
 }
 
-fn account(text: &str) -> UserRecord {
+pub(super) fn account(text: &str) -> UserRecord {
     UserRecord { kind: UserKind::Service, hash: None, ..user(text, &[]) }
 }
 
@@ -35,7 +35,7 @@ fn delete_key(n: u8) -> Command {
 }
 
 fn delete_account(text: &str) -> Command {
-    Command::DeleteUser { tenant: tenant(), username: user_name(text), kind: UserKind::Service }
+    Command::DeleteUser { tenant: tenant(), username: user_name(text), kind: UserKind::Service, by_hand: false }
 }
 
 fn with_account() -> State {
@@ -129,7 +129,7 @@ fn keys_are_made_and_deleted_by_admins_of_their_tenant_and_say_by_whom() {
     by(&mut state, "ann", Command::CreateKey { key: forged }).expect("an admin's");
     assert_eq!(state.view().key(&id(1)).expect("there").created_by.as_deref(), Some("ann"));
 
-    let put = Command::PutTenant { tenant: other_tenant(), state: TenantState::Active, revision: None, at_ms: 1 };
+    let put = Command::PutTenant { tenant: other_tenant(), state: TenantState::Active, revision: None, at_ms: 1, by_hand: false };
     state.apply(put).expect("created");
     let there = || UserRecord { tenant: other_tenant(), ..user("eve", &[("admin", &[])]) };
     state.apply(Command::CreateUser { user: there() }).expect("created");
@@ -236,7 +236,7 @@ fn as_many_keys_as_there_may_be_are_written_down_and_read_back() {
     for n in 0..accounts {
         let tenant = TenantId::parse(&format!("t{}", n % tenants)).expect("a tenant");
         if n < tenants {
-            state.put_tenant(tenant.clone(), TenantState::Active, None, 1).expect("room");
+            state.put_tenant(tenant.clone(), TenantState::Active, None, 1, false).expect("room");
         }
         let user = UserRecord { tenant, ..account(&format!("ci-{n}")) };
         state.create_user(user.clone()).expect("room");
@@ -252,7 +252,18 @@ fn as_many_keys_as_there_may_be_are_written_down_and_read_back() {
     let began = std::time::Instant::now();
     let bytes = state.dump();
     let dumped = began.elapsed();
+    let (before, began) = (resident(), std::time::Instant::now());
     let read = State::from_dump(&bytes).expect("its own dump");
-    println!("{} keys: {} bytes, written down in {dumped:?}, read in {:?}", state.view.keys.len(), bytes.len(), began.elapsed() - dumped);
+    let (took, more) = (began.elapsed(), resident().saturating_sub(before) / 1024);
+    let (keys, tenants, bytes) = (state.view.keys.len(), state.view.tenants.len(), bytes.len());
+    println!(
+        "{keys} keys of {tenants} tenants: {bytes} bytes, written down in {dumped:?}, read in {took:?}, and {more} KiB more in memory"
+    );
     assert!(same(&read, &state));
+}
+
+/// How many bytes of memory this process has, as far as the system says.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok());
+    pages.unwrap_or_default() * 4096
 }

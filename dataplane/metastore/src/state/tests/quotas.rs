@@ -17,7 +17,7 @@ fn other() -> TenantId {
 }
 
 fn put_other() -> Command {
-    Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 1 }
+    Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 1, by_hand: false }
 }
 
 fn exceeded(limit: Limit, current: u64, allowed: u64) -> Result<(), CommandError> {
@@ -143,7 +143,7 @@ fn limits_are_of_tenants_that_are_there_and_go_with_them() {
     state.apply(put_other()).expect("a tenant");
     state.apply(quota(None)).expect("limits");
     state.apply(set(None, topics(1, 3), None)).expect("those of another");
-    state.apply(Command::DeleteTenant { tenant: other(), at_ms: 2 }).expect("going");
+    state.apply(Command::DeleteTenant { tenant: other(), at_ms: 2, by_hand: false }).expect("going");
     assert_eq!(state.apply(quota(None)), Err(CommandError::TenantDeleting));
     state.apply(Command::TenantGone { tenant: other(), created_at_ms: 1 }).expect("gone");
     assert!(state.view().quota(&other(), None).is_none() && state.view().quota(&tenant(), None).is_some());
@@ -171,4 +171,29 @@ fn a_tenant_has_as_many_keys_as_its_limits_say() {
     assert_eq!(state.apply(create(2)), exceeded(Limit::Keys, 2, 1));
     state.apply(set(None, Quota { keys: Some(2), ..Quota::default() }, None)).expect("raised");
     state.apply(create(2)).expect("the second");
+}
+
+#[test]
+fn no_tenant_takes_the_keys_of_all_unless_an_operator_says_so() {
+    let mut state = State::default();
+    let accounts = limits::KEYS_PER_TENANT_MAX / limits::KEYS_PER_ACCOUNT_MAX;
+    let key = |n: usize, account: usize| {
+        let id = veena_contract::KeyId::parse(&format!("k{n:06}xabcd")).expect("an id");
+        veena_contract::KeyRecord { id, ..super::keys::key(tenant(), super::users::user_name(&format!("ci-{account}")), 1, 5, None) }
+    };
+    for account in 0..=accounts {
+        state.create_user(super::keys::account(&format!("ci-{account}"))).expect("room");
+    }
+    for n in 0..limits::KEYS_PER_TENANT_MAX {
+        state.create_key(key(n, n / limits::KEYS_PER_ACCOUNT_MAX)).expect("room");
+    }
+    let one_more = key(limits::KEYS_PER_TENANT_MAX, accounts);
+    assert!(matches!(state.create_key(one_more.clone()), Err(CommandError::LimitReached { .. })));
+    let more = Quota { keys: Some(limits::KEYS_PER_TENANT_MAX as u64 + 1), ..Quota::default() };
+    let mut raised = state.clone();
+    raised.set_quota(tenant(), None, more, None).expect("set");
+    raised.create_key(one_more.clone()).expect("an operator has said so");
+    state.delete_user(&tenant(), &super::users::user_name("ci-0"), UserKind::Service, true).expect("deleted");
+    assert_eq!(state.view().counts_of(&tenant()).keys, limits::KEYS_PER_TENANT_MAX - limits::KEYS_PER_ACCOUNT_MAX);
+    state.create_key(one_more).expect("room again");
 }

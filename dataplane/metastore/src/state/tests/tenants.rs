@@ -2,6 +2,8 @@
 
 use veena_contract::{Actor, FeatureLevel, Forbidden, GrantText, TenantRecord};
 
+use crate::state::machine::{Operation, encode};
+
 use super::*;
 
 fn tenant_of(text: &str) -> TenantId {
@@ -9,11 +11,11 @@ fn tenant_of(text: &str) -> TenantId {
 }
 
 fn put(text: &str, state: TenantState, revision: Option<u64>) -> Command {
-    Command::PutTenant { tenant: tenant_of(text), state, revision, at_ms: 7 }
+    Command::PutTenant { tenant: tenant_of(text), state, revision, at_ms: 7, by_hand: false }
 }
 
 fn end(text: &str) -> Command {
-    Command::DeleteTenant { tenant: tenant_of(text), at_ms: 8 }
+    Command::DeleteTenant { tenant: tenant_of(text), at_ms: 8, by_hand: false }
 }
 
 fn gone(text: &str) -> Command {
@@ -150,8 +152,8 @@ fn a_tenant_is_forgotten_when_it_has_nothing_and_its_name_is_free_then() {
     state.apply(end("acme")).expect("begun");
     let left = [
         Command::DeleteTopic { tenant: tenant_of("acme"), name: name("t"), id: TopicId(1) },
-        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("ann@acme").username, kind: UserKind::Person },
-        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username, kind: UserKind::Person },
+        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("ann@acme").username, kind: UserKind::Person, by_hand: false },
+        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username, kind: UserKind::Person, by_hand: false },
     ];
     for command in left {
         assert_eq!(state.apply(gone("acme")), Err(CommandError::TenantNotEmpty));
@@ -179,7 +181,8 @@ fn nobody_of_a_suspended_tenant_changes_anything_and_operators_do() {
 #[test]
 fn an_admin_of_a_tenant_manages_it_and_nothing_else() {
     let mut state = two_tenants();
-    let acme = Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username, kind: UserKind::Person };
+    let acme =
+        Command::DeleteUser { tenant: tenant_of("acme"), username: actor("joe@acme").username, kind: UserKind::Person, by_hand: false };
     for command in [
         put("acme", TenantState::Active, Some(9)),
         end("zen"),
@@ -201,7 +204,7 @@ fn an_operator_manages_tenants_and_their_users_and_none_of_their_topics() {
         put("new", TenantState::Active, None),
         put_user("first@new", Some("h"), Some(admin()), None),
         put_user("first@new", None, Some(Grants::none()), None),
-        Command::DeleteUser { tenant: tenant_of("new"), username: actor("first@new").username, kind: UserKind::Person },
+        Command::DeleteUser { tenant: tenant_of("new"), username: actor("first@new").username, kind: UserKind::Person, by_hand: false },
         end("zen"),
     ] {
         state.apply_by(actor("ann@default"), command).expect("an operator's");
@@ -300,4 +303,135 @@ fn commands_of_tenants_have_a_form_that_stays() {
         assert_eq!(text(command), format!(r#"{{"v":4,"op":{{"catalog":{{"command":{golden}}}}}}}"#));
     }
     assert_eq!(Forbidden::TenantSuspended.to_string(), "tenant is suspended");
+}
+
+fn by_hand(mut command: Command) -> Command {
+    match &mut command {
+        Command::PutTenant { by_hand, .. } | Command::DeleteTenant { by_hand, .. } | Command::DeleteUser { by_hand, .. } => *by_hand = true,
+        _ => unreachable!("nothing else is said by hand"),
+    }
+    command
+}
+
+fn end_user(who: &str) -> Command {
+    let Actor { tenant, username, .. } = actor(who);
+    Command::DeleteUser { tenant, username, kind: UserKind::Person, by_hand: false }
+}
+
+fn read_back(state: &State) -> State {
+    let read = State::from_dump(&state.dump()).expect("its own dump");
+    assert!(same(&read, state));
+    read
+}
+
+#[test]
+fn a_tenant_that_was_deleted_by_hand_is_made_again_only_by_who_names_no_revision() {
+    let mut state = state([put("acme", TenantState::Active, Some(5)), by_hand(end("acme")), gone("acme")]);
+    state = read_back(&state);
+    for revision in [4, 5, 6, 100] {
+        assert_eq!(state.apply(put("acme", TenantState::Active, Some(revision))), Err(CommandError::DeletedHere));
+    }
+    state.apply(by_hand(put("acme", TenantState::Active, None))).expect("lifted");
+    assert_eq!(record_of(&state, "acme").revision, 7, "it goes on from where it was");
+    let passed = CommandError::RevisionPassed { given: 5, applied: 7 };
+    assert_eq!(state.apply(put("acme", TenantState::Suspended, Some(5))), Err(passed), "what is older stays so");
+    state.apply(put("acme", TenantState::Suspended, Some(8))).expect("what is newer is done");
+}
+
+#[test]
+fn a_tenant_that_was_suspended_by_hand_is_resumed_only_by_who_names_no_revision() {
+    let mut state = state([put("acme", TenantState::Active, Some(5)), by_hand(put("acme", TenantState::Suspended, None))]);
+    state = read_back(&state);
+    assert_eq!(state.apply(put("acme", TenantState::Active, Some(9))), Err(CommandError::SuspendedHere));
+    state.apply(put("acme", TenantState::Suspended, Some(10))).expect("both want it");
+    assert_eq!(state.apply(put("acme", TenantState::Active, Some(11))), Err(CommandError::SuspendedHere), "and still it was said here");
+    state.apply(by_hand(put("acme", TenantState::Active, None))).expect("lifted");
+    state.apply(put("acme", TenantState::Suspended, Some(20))).expect("said from outside");
+    state.apply(put("acme", TenantState::Active, Some(21))).expect("and taken back from there");
+    state.apply(put("acme", TenantState::Suspended, Some(22))).expect("once more");
+    state.apply(by_hand(put("acme", TenantState::Suspended, None))).expect("and here too");
+    assert_eq!(state.apply(put("acme", TenantState::Active, Some(30))), Err(CommandError::SuspendedHere));
+}
+
+#[test]
+fn a_user_who_was_deleted_by_hand_is_made_again_only_by_who_names_no_revision() {
+    let joe = |revision| put_user("joe@acme", Some("h"), None, revision);
+    let mut state = state([put("acme", TenantState::Active, None), joe(Some(5)), by_hand(end_user("joe@acme"))]);
+    state = read_back(&state);
+    assert_eq!(state.apply(joe(Some(6))), Err(CommandError::DeletedHere));
+    let mut other = state.clone();
+    state.apply(joe(None)).expect("lifted");
+    assert_eq!(state.apply(joe(Some(5))), Err(CommandError::RevisionPassed { given: 5, applied: 6 }));
+    let user = UserRecord { tenant: tenant_of("acme"), ..super::users::user("joe", &[]) };
+    other.apply(Command::CreateUser { user }).expect("their own admin lifts it too");
+    assert_eq!(other.apply(joe(Some(5))), Err(CommandError::RevisionPassed { given: 5, applied: 6 }));
+}
+
+#[test]
+fn what_was_written_before_anything_was_said_by_hand_means_what_it_meant() {
+    let mut state =
+        state([put("acme", TenantState::Suspended, None), put("acme", TenantState::Active, Some(5)), end("acme"), gone("acme")]);
+    state.apply(put("acme", TenantState::Active, Some(5))).expect("made again");
+    for command in [put_user("joe@acme", Some("h"), None, Some(3)), end_user("joe@acme"), put_user("joe@acme", Some("h"), None, Some(3))] {
+        state.apply(command).expect("as often as one likes");
+    }
+}
+
+#[test]
+fn what_was_deleted_first_is_forgotten_first() {
+    let mut state = State::default();
+    for n in 0..=limits::TOMBSTONES_MAX as u64 {
+        state.bury(&tenant_of(&format!("t{n}")), None, n);
+    }
+    state = read_back(&state);
+    assert_eq!(state.tombstones.dump().count(), limits::TOMBSTONES_MAX);
+    state.apply(put("t0", TenantState::Active, Some(1))).expect("forgotten");
+    assert_eq!(state.apply(put("t1", TenantState::Active, Some(9))), Err(CommandError::DeletedHere));
+}
+
+#[test]
+fn with_a_tenant_goes_what_is_remembered_of_its_users_and_no_other() {
+    let mut state = state([put("acme", TenantState::Active, None), put("acme-b", TenantState::Active, None)]);
+    for who in ["joe@acme", "joe@acme-b"] {
+        state.apply(put_user(who, Some("h"), None, Some(1))).expect("created");
+        state.apply(by_hand(end_user(who))).expect("deleted");
+    }
+    state.apply(by_hand(end("acme"))).expect("going");
+    state.apply(gone("acme")).expect("gone");
+    state.apply(by_hand(put("acme", TenantState::Active, None))).expect("another life");
+    state.apply(put_user("joe@acme", Some("h"), None, Some(1))).expect("nothing is known of the former joe");
+    assert_eq!(state.apply(put_user("joe@acme-b", Some("h"), None, Some(2))), Err(CommandError::DeletedHere));
+}
+
+#[test]
+fn topics_of_a_user_who_was_deleted_are_nobodys() {
+    let Actor { tenant, username, .. } = actor("joe@acme");
+    let owned = |text: &str, by: &str, id| {
+        let topic = TopicRecord { tenant: tenant_of(text), owner: Some(by.into()), ..record(&format!("t{id}"), id) };
+        Command::CreateTopic { topic, attach: None }
+    };
+    let owner = |state: &State, id| state.view().topic_by_id(TopicId(id)).expect("there").owner.clone();
+    let begun = || {
+        let mut state = two_tenants();
+        for command in [owned("acme", "joe", 3), owned("acme", "ann", 4), owned("zen", "joe", 5)] {
+            state.apply(command).expect("created");
+        }
+        state
+    };
+    let mut state = begun();
+    state.apply(by_hand(end_user("joe@acme"))).expect("deleted");
+    assert_eq!(owner(&state, 3), None);
+    assert_eq!((owner(&state, 4).as_deref(), owner(&state, 5).as_deref()), (Some("ann"), Some("joe")), "nobody else's");
+    let mut old = begun();
+    let text = |by_hand| {
+        encode(Operation::Catalog(Box::new(Command::DeleteUser {
+            tenant: tenant.clone(),
+            username: username.clone(),
+            kind: UserKind::Person,
+            by_hand,
+        })))
+    };
+    old.apply_text(text(false).expect("json").get()).expect("as it was written");
+    assert_eq!(owner(&old, 3).as_deref(), Some("joe"), "old logs mean what they meant");
+    assert!(text(true).expect("json").get().starts_with(r#"{"v":4,"#), "older members do not get to see it");
 }

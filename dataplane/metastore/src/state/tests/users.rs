@@ -39,7 +39,7 @@ pub(super) fn create_user(text: &str, of: &[(&str, &[&str])]) -> Command {
 }
 
 pub(super) fn delete_user(text: &str) -> Command {
-    Command::DeleteUser { tenant: tenant(), username: user_name(text), kind: UserKind::Person }
+    Command::DeleteUser { tenant: tenant(), username: user_name(text), kind: UserKind::Person, by_hand: false }
 }
 
 fn set_grants(text: &str, of: &[(&str, &[&str])]) -> Command {
