@@ -197,7 +197,10 @@ async fn tenants_are_handled_from_the_command_line() {
     let told = veena(&node, root, "explain boss admin --tenant acme").await.expect("told");
     assert!(told.contains("boss may not admin") && told.contains("the grant admin, which an admin of the tenant acme can give"), "{told}");
     let (code, said) = veena(&node, root, &add).await.expect_err("they are there");
-    assert!(code == 1 && said.contains("user already exists (status 409) [already_exists]") && said.contains("already_exists.md"), "{said}");
+    assert!(
+        code == 1 && said.contains("user already exists (status 409) [already_exists]") && said.contains("already_exists.md"),
+        "{said}"
+    );
     assert_eq!(veena(&node, root, "user rm -f boss --tenant acme").await.expect("deleted"), "deleted boss\n");
     let (code, said) = veena(&node, root, "user info boss --tenant acme").await.expect_err("gone");
     assert!(code == 1 && said.contains("user not found (status 404) [not_found]") && said.contains("not_found.md"), "{said}");

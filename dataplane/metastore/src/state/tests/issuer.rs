@@ -64,7 +64,7 @@ fn an_issuer_is_in_a_dump_that_only_newer_members_read_and_a_dump_without_one_is
 #[test]
 fn only_operators_say_whose_tokens_are_taken() {
     let other = || TenantId::parse("other").expect("a name");
-    let mut state = state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 1 }]);
+    let mut state = state([Command::PutTenant { tenant: other(), state: TenantState::Active, revision: None, at_ms: 1, by_hand: false }]);
     let admin = veena_contract::GrantText { action: "admin".into(), patterns: vec![] };
     for (tenant, name, grants) in [(tenant(), "ann", vec![admin.clone()]), (tenant(), "joe", vec![]), (other(), "eve", vec![admin])] {
         let user = UserRecord {
