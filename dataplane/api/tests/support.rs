@@ -337,6 +337,12 @@ impl Node {
         }
     }
 
+    /// Forgets a tenant of which nothing is left, as the leader does.
+    pub async fn gone(&self, tenant: &str, created_at_ms: u64) {
+        let tenant = TenantId::parse(tenant).expect("a name");
+        self.catalog.newest().propose(Command::TenantGone { tenant, created_at_ms }).await.expect("nothing was left");
+    }
+
     /// The names in a directory.
     pub fn disk_names(&self, dir: &str) -> Vec<String> {
         self.disk.list(dir.as_ref()).expect("it is there").into_iter().map(|entry| entry.name).collect()

@@ -399,3 +399,35 @@ async fn of_a_tenant_that_is_deleted_it_is_told_what_is_left_until_nothing_is() 
     assert_eq!(topics, ["twin"], "the other's are there");
     assert_eq!(as_user(&node, "joe@twin", "GET", "/v1/topics/orders/consume?partition=0&offset=0", "").await.status, 200);
 }
+
+#[tokio::test]
+async fn what_is_restricted_here_is_lifted_here_and_by_no_revision() {
+    let node = Node::start_secured().await;
+    let say = async |path: &str, body: &str| node.send_as_root("PUT", &format!("{TENANTS}/{path}"), body).await;
+    assert_eq!(say("acme", r#"{"state":"active","revision":5}"#).await.status, 200);
+    let joe =
+        |revision: u64| format!(r#"{{"password":"{PASSWORD}","grants":[{{"action":"create","patterns":["*"]}}],"revision":{revision}}}"#);
+    assert_eq!(say("acme/users/joe", &joe(5)).await.status, 200);
+    assert_eq!(as_user(&node, "joe@acme", "POST", "/v1/topics", r#"{"name":"t"}"#).await.status, 201);
+
+    assert_eq!(put(&node, "acme", "suspended").await.status, 200);
+    let refused = say("acme", r#"{"state":"active","revision":9}"#).await.refusal(409, "conflict");
+    assert_eq!(refused, "the tenant was suspended on this cluster itself: only a change without a revision resumes it");
+    assert_eq!(put(&node, "acme", "active").await.status, 200, "lifted");
+
+    assert_eq!(node.send_as_root("DELETE", &format!("{TENANTS}/acme/users/joe"), "").await.status, 204);
+    let refused = say("acme/users/joe", &joe(9)).await.refusal(409, "conflict");
+    assert_eq!(refused, "it was deleted on this cluster itself: only a change without a revision makes it again");
+    let again = say("acme/users/joe", &format!(r#"{{"password":"{PASSWORD}","grants":[]}}"#)).await;
+    assert_eq!((again.status, &again.json()["revision"]), (200, &json!(6)), "lifted, and what is older stays so");
+    let theirs = as_user(&node, "joe@acme", "DELETE", "/v1/topics/t", "").await;
+    assert_eq!(theirs.status, 403, "the topics of the former joe are nobody's");
+
+    assert_eq!(node.send_as_root("DELETE", &format!("{TENANTS}/acme"), "").await.status, 202);
+    node.empty("acme").await;
+    let created_at_ms = get(&node, "acme").await.json()["created_at_ms"].as_u64().expect("a time");
+    node.gone("acme", created_at_ms).await;
+    assert_eq!(get(&node, "acme").await.status, 404);
+    say("acme", r#"{"state":"active","revision":100}"#).await.refusal(409, "conflict");
+    assert_eq!(put(&node, "acme", "active").await.status, 200);
+}
