@@ -27,8 +27,8 @@ const FLOOD_OFFERS: f64 = 0.5;
 const CALM_OFFERS: f64 = 0.1;
 /// How often both are measured.
 const ROUNDS: u32 = 5;
+/// Of each; so many that no message waits for a free one.
 const CONNECTIONS: usize = 64;
-const CALM_CONNECTIONS: usize = 16;
 const CONSUMERS: usize = 2;
 
 /// Sends the same again and again. That it is refused for a limit is what it is for.
@@ -108,7 +108,7 @@ impl Scene<'_> {
     /// What the calm tenant sees, alone or beside the other.
     async fn round(&self, is_flooded: bool) -> anyhow::Result<Row> {
         let flood = is_flooded.then(|| self.start_flood());
-        let run = self.run(CALM_CONNECTIONS, Pace::Open(self.capacity * CALM_OFFERS));
+        let run = self.run(CONNECTIONS, Pace::Open(self.capacity * CALM_OFFERS));
         let seen = Arc::new(Seen::new(run.warm_up)?);
         let mut consumers = JoinSet::new();
         for _ in 0..CONSUMERS {

@@ -16,6 +16,7 @@ use super::report::Row;
 use super::secured::basic;
 use super::server::{ADMIN_PASSWORD, Server, TOPIC, fill};
 use crate::api::Client;
+use crate::chance::Chance;
 use crate::cpu;
 use crate::http::RequestBytes;
 use crate::load::{self, ConsumeAck, Measured, Pace, ProduceBatch, ProduceOne, Run, as_f64};
@@ -54,7 +55,7 @@ impl Logins {
     /// Signs in until that works, then guesses: at its own name and at names that nobody has, for those are computed without an end.
     async fn attempt(self: Arc<Self>, addr: SocketAddr, at: u64) -> anyhow::Result<()> {
         let mut client = Client::new(addr);
-        let mut is_in = false;
+        let (mut is_in, mut chance) = (false, Chance::seeded(at));
         for guess in 0_u64.. {
             if self.is_over.load(Ordering::Relaxed) {
                 break;
@@ -80,8 +81,9 @@ impl Logins {
                 (429 | 503, _) => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     let seconds = reply.retry_after.and_then(|text| text.parse().ok()).unwrap_or(1);
-                    // Whoever is to wait for long may still end soon.
-                    tokio::time::sleep(Duration::from_secs(seconds).min(Duration::from_secs(2))).await;
+                    // Whoever is to wait for long may still end soon. Clients do not come back all in the same moment.
+                    let wait = Duration::from_secs(seconds).min(Duration::from_secs(2));
+                    tokio::time::sleep(wait / 2 + wait * u32::try_from(chance.below(1000))? / 1000).await;
                 }
                 (status, _) => self.odd(format!("{status} {}", String::from_utf8_lossy(&reply.body))),
             }
