@@ -230,13 +230,14 @@ async fn admit_and_dispatch(
     }
     let route = matched.map(|matched| matched.route);
     let denied = |problem: Problem, caller: Option<&Caller>, asked| {
-        state.denials.count(state.parts.clock.now_ms(), caller.and_then(Caller::actor), asked, &problem);
+        let actor = caller.and_then(Caller::actor).or_else(|| problem.proven().cloned());
+        state.denials.count(state.parts.clock.now_ms(), actor, asked, &problem);
         problem
     };
     let let_in_at = state.view().applied;
     let caller = sign_in::caller(state, conn.and_then(|conn| conn.identity.address), parts, route)
         .await
-        .map_err(|problem| denied(problem, None, None))?;
+        .map_err(|problem| denied(problem, None, route.zip(served.map(|(verb, _)| verb))))?;
     let (matched, verb, need) = admit(state, parts, matched, served)?;
     if !matches!(matched.route, Route::Healthz | Route::Readyz | Route::Metrics)
         && let Some(reason) = state.parts.cluster.as_ref().and_then(|cluster| cluster.taken_out())

@@ -8,7 +8,7 @@ use http::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER, WWW_
 use veena_broker::errors::{BatchError, ConsumeError, ControlError, ProduceError, ReplayError, SettleError};
 use veena_broker::quota::Exceeded;
 use veena_client::bodies::ErrorBody;
-use veena_contract::{CommandError, Effect, ErrorCode, Forbidden, InvalidName, ProposeError, limits};
+use veena_contract::{Actor, CommandError, Effect, ErrorCode, Forbidden, InvalidName, ProposeError, limits};
 
 use crate::answer::{self, Answer};
 
@@ -32,6 +32,8 @@ pub(crate) struct Problem {
     exceeded: Option<Box<Exceeded>>,
     /// Can the same request succeed later?
     is_retryable: bool,
+    /// Who was refused at the door, though they have proven who they are. Nothing of it is told in the answer.
+    proven: Option<Box<Actor>>,
 }
 
 impl Problem {
@@ -50,6 +52,7 @@ impl Problem {
             allow: None,
             exceeded: None,
             is_retryable: code.is_retryable(),
+            proven: None,
         }
     }
 
@@ -104,6 +107,17 @@ impl Problem {
     /// Which limit of the tenant is reached, if one is.
     pub(crate) fn exceeded(&self) -> Option<&Exceeded> {
         self.exceeded.as_deref()
+    }
+
+    /// The same, said to somebody who has proven who they are.
+    pub(crate) fn said_to(mut self, actor: Actor) -> Self {
+        self.proven = Some(Box::new(actor));
+        self
+    }
+
+    /// Who was refused at the door, if they have proven who they are.
+    pub(crate) fn proven(&self) -> Option<&Actor> {
+        self.proven.as_deref()
     }
 
     /// The same as plain text, where the contract has it so.

@@ -103,7 +103,7 @@ impl Caller {
     fn from_record(view: &CatalogView, record: &Arc<UserRecord>, means: Means) -> Result<Self, Problem> {
         match view.tenant_state(&record.tenant) {
             Some(TenantState::Active) => {}
-            Some(TenantState::Suspended) => return Err(Problem::tenant_suspended()),
+            Some(TenantState::Suspended) => return Err(Problem::tenant_suspended().said_to(record.actor())),
             Some(TenantState::Deleting) | None => return Err(Problem::unauthenticated()),
         }
         let (tenant, username, grants) = (record.tenant.clone(), record.username.clone(), record.grants.clone());

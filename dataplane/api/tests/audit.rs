@@ -244,6 +244,54 @@ async fn what_is_denied_is_counted_and_written_once_without_what_strangers_call_
 }
 
 #[tokio::test]
+async fn what_a_suspended_tenant_is_denied_is_told_in_its_own_chain_of_who_has_proven_who_they_are() {
+    let node = Node::start_secured().await;
+    node.tenant("acme").await;
+    node.user("joe@acme", &[("consume", "t")]).await;
+    node.user("boss@acme", &[("admin", "")]).await;
+    let boss = Some(("boss@acme", PASSWORD));
+    assert_eq!(node.send_as(boss, "POST", "/v1/accounts", r#"{"name":"ci"}"#).await.status, 201);
+    let made = node.send_as(boss, "POST", "/v1/accounts/ci/keys", "{}").await.json();
+    let key = format!("Bearer {}", made["key"].as_str().expect("a key"));
+    crate::tokens::take(&node, &[1]).await;
+    let token = format!("Bearer {}", crate::tokens::token(1, "boss@acme"));
+    let suspended = node.send_as_root("PUT", "/v1/admin/tenants/acme", r#"{"state":"suspended"}"#).await;
+    assert_eq!(suspended.status, 200, "{}", suspended.text());
+    let password = crate::support::basic("joe@acme", PASSWORD);
+    let wrong = crate::support::basic("joe@acme", "wrong");
+    let (of_nobody, wrong_key) = (crate::support::basic("nobody@acme", PASSWORD), format!("{}x", key));
+    for (header, method, path, status) in [
+        (&password, "GET", "/v1/topics", 403),
+        (&password, "POST", "/v1/topics/t/produce", 403),
+        (&password, "GET", "/no/such/route", 403),
+        (&key, "GET", "/v1/topics", 403),
+        (&token, "GET", "/v1/topics", 403),
+        (&wrong, "GET", "/v1/topics", 401),
+        (&of_nobody, "GET", "/v1/topics", 401),
+        (&wrong_key, "GET", "/v1/topics", 401),
+    ] {
+        let answer = node.send_with(Some(header.as_str()), method, path, "").await;
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
+    }
+    node.state.write_denials().await;
+    let rows = async |query: &str| {
+        let lines = lines_of(&node.send_as_root("GET", &format!("/v1/admin/audit?kind=denials{query}"), "").await);
+        let records: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let rows = records.iter().flat_map(|record| record["detail"]["denials"].as_array().expect("rows"));
+        rows.map(|row| format!("{} {} {}", row["actor"], row["rule"], row["count"]).replace('"', "")).collect::<BTreeSet<_>>()
+    };
+    let expected = [
+        "user:boss@acme tenant_suspended GET /v1/topics 1",
+        "user:ci@acme tenant_suspended GET /v1/topics 1",
+        "user:joe@acme tenant_suspended 1",
+        "user:joe@acme tenant_suspended GET /v1/topics 1",
+        "user:joe@acme tenant_suspended POST /v1/topics/{topic}/produce 1",
+    ];
+    assert_eq!(rows("&tenant=acme").await, expected.map(str::to_owned).into());
+    assert_eq!(rows("").await, ["anonymous unauthenticated 3".to_owned()].into(), "what nobody has proven");
+}
+
+#[tokio::test]
 async fn without_security_a_change_is_nobodys_and_still_recorded() {
     let node = Node::start().await;
     node.topic(r#"{"name":"a","partitions":1}"#).await;
