@@ -328,10 +328,16 @@ struct Chain {
     before: AuditHash,
     head: AuditHash,
     lines: Vector<Arc<str>>,
+    /// How long the lines are together.
+    bytes: usize,
 }
 
 impl Chain {
-    fn push(&mut self, entry: &AuditEntry, decision: AuditDecision, reason: Option<&str>) -> usize {
+    fn size(&self) -> (usize, usize) {
+        (self.lines.len(), self.bytes)
+    }
+
+    fn push(&mut self, entry: &AuditEntry, decision: AuditDecision, reason: Option<&str>) {
         let Stamp { at_ms, node: _, source, request, key } = &entry.stamp;
         let body = Body {
             seq: self.dropped + self.lines.len() as u64 + 1,
@@ -351,29 +357,32 @@ impl Chain {
         let body = serde_json::to_string(&body).expect("invariant: plain data with string keys");
         self.head = AuditHash::of(&body);
         let line = verify::sealed(&body, self.head);
-        let bytes = line.len();
+        self.bytes += line.len();
         self.lines.push_back(line.into());
-        bytes
     }
 
-    /// Lets the oldest record go; its size.
-    fn drop_oldest(&mut self) -> Option<usize> {
-        let line = self.lines.pop_front()?;
-        self.dropped += 1;
-        self.before = verify::hash_of(&line).unwrap_or(self.before);
-        Some(line.len())
+    /// Lets the oldest record go.
+    fn drop_oldest(&mut self) {
+        if let Some(line) = self.lines.pop_front() {
+            self.dropped += 1;
+            self.before = verify::hash_of(&line).unwrap_or(self.before);
+            self.bytes -= line.len();
+        }
     }
 }
 
 type ChainKey = (TenantId, AuditKind);
 
 /// The chains of all tenants. Cloning shares structure. However many tenants there are, and however busy one of them is, together they are
-/// bounded: the longest chain loses its oldest records.
+/// bounded: of too many records the chain with most loses its oldest, and of too many bytes the chain with most of those. So each keeps at
+/// least an equal share of either, whatever the others do.
 #[derive(Clone, Debug, Default)]
 pub struct AuditTrail {
     chains: OrdMap<ChainKey, Chain>,
     /// The chains by how many records are kept of each.
     by_count: OrdSet<(usize, ChainKey)>,
+    /// The chains by how many bytes are kept of each.
+    by_bytes: OrdSet<(usize, ChainKey)>,
     records: usize,
     bytes: usize,
 }
@@ -401,35 +410,46 @@ impl AuditTrail {
     /// Adds a record at the end of its tenant's chain.
     pub fn push(&mut self, entry: &AuditEntry, decision: AuditDecision, reason: Option<&str>) {
         let key = (entry.tenant.clone(), entry.kind());
-        let chain = self.chains.entry(key.clone()).or_default();
-        let before = chain.lines.len();
-        self.bytes += chain.push(entry, decision, reason);
-        self.records += 1;
-        self.recount(&key, before);
-        while self.records > limits::AUDIT_RECORDS_MAX || self.bytes > limits::AUDIT_BYTES_MAX {
-            let Some((_, most)) = self.by_count.get_max().cloned() else { break };
-            let Some(chain) = self.chains.get_mut(&most) else { break };
-            let before = chain.lines.len();
-            let Some(bytes) = chain.drop_oldest() else { break };
-            self.bytes -= bytes;
-            self.records -= 1;
-            self.recount(&most, before);
+        self.change(&key, |chain| chain.push(entry, decision, reason));
+        loop {
+            let most = match () {
+                () if self.records > limits::AUDIT_RECORDS_MAX => self.by_count.get_max(),
+                () if self.bytes > limits::AUDIT_BYTES_MAX => self.by_bytes.get_max(),
+                () => return,
+            };
+            let Some((_, most)) = most.cloned() else { return };
+            self.change(&most, Chain::drop_oldest);
         }
     }
 
-    fn recount(&mut self, key: &ChainKey, before: usize) {
-        self.by_count.remove(&(before, key.clone()));
-        let now = self.chains.get(key).map_or(0, |chain| chain.lines.len());
-        self.by_count.insert((now, key.clone()));
+    fn change(&mut self, key: &ChainKey, change: impl FnOnce(&mut Chain)) {
+        let chain = self.chains.entry(key.clone()).or_default();
+        let before = chain.size();
+        change(chain);
+        let after = chain.size();
+        self.uncount(key, before);
+        self.count(key, after);
+    }
+
+    fn count(&mut self, key: &ChainKey, (records, bytes): (usize, usize)) {
+        self.records += records;
+        self.bytes += bytes;
+        self.by_count.insert((records, key.clone()));
+        self.by_bytes.insert((bytes, key.clone()));
+    }
+
+    fn uncount(&mut self, key: &ChainKey, (records, bytes): (usize, usize)) {
+        self.records -= records;
+        self.bytes -= bytes;
+        self.by_count.remove(&(records, key.clone()));
+        self.by_bytes.remove(&(bytes, key.clone()));
     }
 
     /// Forgets the chains of a tenant that is no more.
     pub fn forget(&mut self, tenant: &TenantId) {
         for key in AuditKind::ALL.map(|kind| (tenant.clone(), kind)) {
             let Some(chain) = self.chains.remove(&key) else { continue };
-            self.records -= chain.lines.len();
-            self.bytes -= chain.lines.iter().map(|line| line.len()).sum::<usize>();
-            self.by_count.remove(&(chain.lines.len(), key));
+            self.uncount(&key, chain.size());
         }
     }
 
@@ -457,10 +477,10 @@ impl AuditTrail {
         let mut trail = Self::default();
         for ChainDump { tenant, kind, dropped, before, head, records } in chains {
             let lines: Vector<Arc<str>> = records.iter().map(|record| Arc::from(record.get())).collect();
-            trail.records += lines.len();
-            trail.bytes += lines.iter().map(|line| line.len()).sum::<usize>();
-            trail.by_count.insert((lines.len(), (tenant.clone(), kind)));
-            trail.chains.insert((tenant, kind), Chain { dropped, before, head, lines });
+            let bytes = lines.iter().map(|line| line.len()).sum();
+            let chain = Chain { dropped, before, head, lines, bytes };
+            trail.count(&(tenant.clone(), kind), chain.size());
+            trail.chains.insert((tenant, kind), chain);
         }
         trail
     }

@@ -153,7 +153,7 @@ fn whoever_is_denied_again_and_again_pushes_out_no_change() {
     trail.after(&tenant("acme"), AuditKind::Denials, 0).try_for_each(|line| verifier.line(line)).expect("a chain of its own");
     assert_eq!(verifier.verified().map(|good| (good.first, good.last)), Some((351, limits::AUDIT_RECORDS_MAX as u64 + 50)));
     trail.forget(&tenant("acme"));
-    assert_eq!((trail.is_empty(), trail.records, trail.bytes, trail.by_count.len()), (true, 0, 0, 0));
+    assert_eq!((trail.is_empty(), trail.records, trail.bytes, trail.by_count.len(), trail.by_bytes.len()), (true, 0, 0, 0, 0));
 }
 
 #[test]
@@ -166,7 +166,24 @@ fn large_records_are_bounded_together_too() {
     assert!(trail.bytes <= limits::AUDIT_BYTES_MAX && trail.records > 90);
     assert_eq!(trail.bytes, lines(&trail, "acme").iter().map(String::len).sum::<usize>());
     trail.forget(&tenant("acme"));
-    assert_eq!((trail.is_empty(), trail.records, trail.bytes, trail.by_count.len()), (true, 0, 0, 0));
+    assert_eq!((trail.is_empty(), trail.records, trail.bytes, trail.by_count.len(), trail.by_bytes.len()), (true, 0, 0, 0, 0));
+}
+
+#[test]
+fn whoever_writes_few_large_records_pushes_out_none_of_many_small_ones() {
+    let mut trail = trail("quiet", 200);
+    let large = "x".repeat(limits::AUDIT_BYTES_MAX / 100);
+    for _ in 0..300 {
+        trail.push(&entry("busy", &large), AuditDecision::Allowed, None);
+    }
+    assert!(trail.bytes <= limits::AUDIT_BYTES_MAX);
+    assert_eq!(all(&lines(&trail, "quiet")).expect("good").map(|good| (good.first, good.last)), Some((1, 200)));
+    let busy = all(&lines(&trail, "busy")).expect("good").expect("some");
+    assert!(busy.first > 200 && busy.last == 300, "{busy:?}");
+    // What was written down before, of whatever sizes, is bounded the same.
+    let mut again = AuditTrail::from_dump(trail.dump().collect());
+    again.push(&entry("busy", &large), AuditDecision::Allowed, None);
+    assert_eq!((lines(&again, "quiet").len(), lines(&again, "busy").len()), (200, lines(&trail, "busy").len()));
 }
 
 #[test]
@@ -209,6 +226,7 @@ proptest! {
         }
         let text = |trail: &AuditTrail| serde_json::to_string(&trail.dump().collect::<Vec<_>>()).expect("written");
         prop_assert_eq!(text(&trail), text(&again));
-        prop_assert_eq!((trail.records, trail.bytes, trail.by_count), (again.records, again.bytes, again.by_count));
+        prop_assert_eq!((trail.records, trail.bytes), (again.records, again.bytes));
+        prop_assert_eq!((trail.by_count, trail.by_bytes), (again.by_count, again.by_bytes));
     }
 }
