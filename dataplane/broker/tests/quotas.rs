@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use veena_broker::errors::ProduceError;
 use veena_broker::message::NewMessage;
 use veena_broker::quota::{Records, Use};
@@ -304,11 +304,19 @@ async fn what_is_counted_is_what_is_there_though_partitions_move() {
         }
         moves::until_at(&cluster, to).await;
         // What has moved away is set aside, and all is added up.
-        sleep(Duration::from_secs(120)).await;
-        let used: Vec<_> = cluster.members.iter().map(|member| member.node.broker.usage().numbers(&tenant())).collect();
-        let there: Vec<_> = cluster.members.iter().map(|member| recounted(&member.disk, std::iter::once(moves::ID))).collect();
+        let added_up = async {
+            loop {
+                let used: Vec<_> = cluster.members.iter().map(|member| member.node.broker.usage().numbers(&tenant())).collect();
+                let there: Vec<_> = cluster.members.iter().map(|member| recounted(&member.disk, std::iter::once(moves::ID))).collect();
+                if used.iter().map(|used| used.stored_bytes).eq(there) {
+                    return used;
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let used =
+            timeout(Duration::from_secs(120), added_up).await.unwrap_or_else(|_| panic!("round {round}: what is counted is not there"));
         let sum = used.iter().fold(UsageNumbers::default(), |sum, used| sum.and(*used));
-        assert_eq!(used.iter().map(|used| used.stored_bytes).collect::<Vec<_>>(), there, "round {round}");
         assert_eq!(sum.messages_in, accepted, "round {round}: {used:?}");
     }
 }
