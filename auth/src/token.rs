@@ -19,14 +19,13 @@ use jsonwebtoken::signature::{self, Verifier};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Validation};
 use parking_lot::RwLock;
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use veena_contract::{Actor, TenantId, TokenIssuer, TokenIssuerRecord, Username, limits};
 
 use crate::password::NoRandomness;
-use crate::secret::Secret;
+use crate::verified::random_mac_key;
 
 /// What a key of this cluster begins with, and no token does: that is base64 of `{`.
 const OF_KEYS: &[u8] = b"veena_";
@@ -102,10 +101,7 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     pub(crate) fn new() -> Result<Self, NoRandomness> {
-        let mut key = [0; 32];
-        SystemRandom::new().fill(&mut key).map_err(|_| NoRandomness)?;
-        let key = Secret::new(key);
-        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, key.expose()), known: RwLock::default() })
+        Ok(Self { key: random_mac_key()?, known: RwLock::default() })
     }
 
     /// What the token says, if the issuer has signed it and it is good now.

@@ -56,12 +56,17 @@ pub(crate) struct Verified {
     users: RwLock<BTreeMap<Actor, Known>>,
 }
 
+/// A key of this process alone, under which what was verified is remembered.
+pub(crate) fn random_mac_key() -> Result<hmac::Key, NoRandomness> {
+    let mut key = [0; 32];
+    SystemRandom::new().fill(&mut key).map_err(|_| NoRandomness)?;
+    let key = Secret::new(key);
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, key.expose()))
+}
+
 impl Verified {
     pub(crate) fn new() -> Result<Self, NoRandomness> {
-        let mut key = [0; 32];
-        SystemRandom::new().fill(&mut key).map_err(|_| NoRandomness)?;
-        let key = Secret::new(key);
-        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, key.expose()), users: RwLock::default() })
+        Ok(Self { key: random_mac_key()?, users: RwLock::default() })
     }
 
     /// The form in which credentials are remembered.
